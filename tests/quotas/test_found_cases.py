@@ -276,7 +276,7 @@ def test_two_queues_that_are_short_of_different_resources_do_not_exchange_pods_f
 
 
 def test_who_was_entitled_only_without_others_that_stay_evicts_no_guaranteed_pod() -> None:
-    """Where the search begins anew, with another one first, it is not entitled any more (queues 155, 2,000 steps)."""
+    """If the search starts over in another order, the pod is no longer entitled (queues 155, 2,000 steps)."""
     text = """
 queue a for pods where pod.namespace == "a" min pods 2
 queue shared min cpu 6

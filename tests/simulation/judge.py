@@ -65,7 +65,7 @@ class Judge(Observer):
         cluster, now, rules = frame.cluster, frame.steady, self._queues()
         victims = tuple(each for each in found if not cluster.is_going(each, now))  # others end already
         going = {victim.uid for victim in victims}
-        leaving = going.union(victim.uid for victim in (*found, *beside))
+        leaving = {victim.uid for victim in (*found, *beside)}
         if len(going) < len(victims):
             self._say(pod, f"evicts a pod twice: {[victim.name for victim in victims]}")
         jobs = {  # a single pod is no gang, and may go without the others of its job

@@ -212,7 +212,7 @@ class Reflector(Generic[T]):
         """Set while it is CATCHING_UP."""
         self._list_seconds = 0.0  # that the last list took
         self._short_watches = 0  # in a row, the next one included, that are to bring the view forward
-        self._follows_first_list = False  # the next watch is the first one, and no connection was cut since the list
+        self._follows_first_list = False  # the next watch is the first one, and no connection was cut since the list began
 
     @property
     def status(self) -> Status:
@@ -346,6 +346,7 @@ class Reflector(Generic[T]):
 
     async def _list(self) -> None:
         self._take_step(Step.LIST)
+        self._follows_first_list = self.counts.watches == 0
         self._tried_since = self._tried_since if self._tried_since is not None else _now()
         if self._asks_version:
             self.resource = await served(self._transport, self.resource)
@@ -367,7 +368,6 @@ class Reflector(Generic[T]):
         if self._is_unavailable and self._on_unavailable is not None:
             self._on_unavailable("")
         self._is_unavailable, self._tried_since = False, None
-        self._follows_first_list = self.counts.watches == 0
         self._take_step(Step.LISTED, known=asked)
         self.synced.set()
 
@@ -546,7 +546,7 @@ class Reflector(Generic[T]):
 
         A first list that took long is too old when its watch opens. Other schedulers begin all the same. Here the
         watch must have said nothing for a moment after the answer to a question, and nobody must need more certainty.
-        Nor must a connection have been cut since the list: what others do during an outage is to be seen.
+        Nor must a connection have been cut since the list began: what others do during an outage is to be seen.
 
         believed: event loop's time; as long as the view need not be newer, and `prove` was not called, such a moment is
         enough.

@@ -54,6 +54,7 @@ class _Kept(msgspec.Struct, frozen=True):
     look_at: float
     """When it has to be found again, though nothing happened, Unix seconds."""
     found_at: Steady
+    """When it was found, on the steady clock."""
     again_at: float
     """When `look` finds it again at the earliest if something happened, on the steady clock."""
     wake_at: float

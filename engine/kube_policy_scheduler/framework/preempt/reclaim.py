@@ -940,7 +940,7 @@ class _Pool:
         """
         self._attempt, self._rights, self._candidates, self._further = attempt, rights, candidates, further
         self._at_first = candidates
-        """Those that may go before any other has gone; the others are no candidates of a pool that begins anew."""
+        """Those that may be evicted before any other is. A search that starts over starts with these."""
         self._looked_at = 0
         """How many had gone when it was looked for further ones."""
         self._is_extended = False
