@@ -212,7 +212,7 @@ class Reflector(Generic[T]):
         """Set while it is CATCHING_UP."""
         self._list_seconds = 0.0  # that the last list took
         self._short_watches = 0  # in a row, the next one included, that are to bring the view forward
-        self._follows_first_list = False  # the next watch is the first one, and no connection was cut since the list began
+        self._follows_first_list = False  # by the first watch, and no connection was cut since
 
     @property
     def status(self) -> Status:
