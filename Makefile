@@ -47,11 +47,10 @@ fuzz: $(VENV)/.dev ## fuzz each parser of untrusted input for ten minutes; ARGS=
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 soak: $(VENV)/.dev ## run 1,000 simulations of 2,000 steps, and 200 each with queues, backfill, moves of pods and shards; a failure prints its seed
-	@$(BIN)/python -m tests.simulation --runs 1000 --steps 2000 --workers $(WORKERS) $(ARGS)
-	@$(BIN)/python -m tests.simulation --queues --runs 200 --steps 2000 --workers $(WORKERS) $(ARGS)
-	@$(BIN)/python -m tests.simulation --backfill --runs 200 --steps 2000 --workers $(WORKERS) $(ARGS)
-	@$(BIN)/python -m tests.simulation --moving --runs 200 --steps 2000 --workers $(WORKERS) $(ARGS)
-	@$(BIN)/python -m tests.simulation --sharded --runs 200 --steps 1000 --workers $(WORKERS) $(ARGS)
+	@failed=0; for kind in '--runs 1000' '--queues --runs 200' '--backfill --runs 200' '--moving --runs 200' \
+	  '--sharded --runs 200 --steps 1000'; do \
+	  $(BIN)/python -m tests.simulation --steps 2000 $$kind --workers $(WORKERS) $(ARGS) || failed=1; \
+	done; exit $$failed
 
 laws: $(VENV)/.dev ## try each law with 500 examples, not 25, and the dear cases that `make test` leaves out (15 to 30 min)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'hypothesis or dear' --hypothesis-profile many --timeout 1800 $(ARGS)

@@ -19,8 +19,6 @@ POLICIES = (
     BASE + "score node.free.cpu\npreempt never\n",
 )
 
-LATE_SECONDS = (0.0, 0.0, 5.0, 100.0)
-"""After which ReplicaSets replace a pod that was evicted; 0: at once."""
 PEACE_SECONDS = 900.0
 """After which nothing moves any more, if nothing else changes."""
 MOST_TRIES = 4
@@ -31,6 +29,8 @@ class MovingSimulation(Simulation):
     """A run of one replica at a time that moves pods of ReplicaSets."""
 
     options, texts = "--moving ", POLICIES
+    late_seconds: tuple[float, ...] = (0.0, 0.0, 5.0, 100.0)
+    """After which ReplicaSets replace a pod that was evicted; 0: at once."""
 
     def _begin(self) -> None:
         self.server.owns, self.most_pods = True, 12
@@ -44,7 +44,7 @@ class MovingSimulation(Simulation):
         self.server.spent_budgets = {
             name: self.random.choice((429, 429, 500)) for name in self.server.pods if self.random.random() < 0.3
         }
-        self.server.replaces_after = self.random.choice(LATE_SECONDS)
+        self.server.replaces_after = self.random.choice(self.late_seconds)
 
     def _rest(self) -> None:
         """Let enough time pass for a pass."""
@@ -60,7 +60,7 @@ class MovingSimulation(Simulation):
         self.server.spent_budgets.clear()
         self.server.replaces_after = 0.0
         await super()._settle()
-        await asyncio.sleep(max(LATE_SECONDS))  # the last replacements come, which may take the room of others
+        await asyncio.sleep(max(self.late_seconds))  # the last replacements come, which may take the room of others
         await super()._settle()
         before, loop = len(self._moves()), asyncio.get_running_loop()
         # a workload whose replacement went elsewhere amid the chaos moves once more when it has rested

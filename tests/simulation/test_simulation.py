@@ -6,7 +6,6 @@ import logging
 import os
 import subprocess
 import sys
-from collections import Counter
 
 import pytest
 
@@ -15,12 +14,11 @@ from tests.simulation.moving import MovingSimulation
 from tests.simulation.network import OUR_FAULTS, REQUEST_FAULTS
 from tests.simulation.queues import QueueSimulation
 from tests.simulation.simulation import Simulation
+from tests.simulation.until import run_until
 from tests.simulation.watch_stream import WATCH_FAULTS
 
 SEEDS = (1, 2, 3, 4, 8, 9, 12, 13, 14, 15, 16, 18, 21, 22, 70, 82, 86)
 """Together they meet all faults; those with many nodes, which cost as much as ten others, are for `make soak`."""
-MOVING_SEED = 2
-"""Pods move in it, and a move fails."""
 FAULTS = {
     "403 after a restart",
     "API server restarted",
@@ -68,40 +66,38 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.timeout(300)
 def test_under_any_fault_no_pod_is_lost_bound_twice_or_wrong() -> None:
-    met: Counter[str] = Counter()
-    for seed in SEEDS:
-        met += Simulation(seed, steps=120).run()
-    assert FAULTS - met.keys() == set(), "never happened"
+    run_until(FAULTS, lambda seed: Simulation(seed, steps=120), (*SEEDS, *range(100, 150)))
 
 
 @pytest.mark.timeout(300)
 def test_under_any_fault_pods_move_within_budgets_and_in_the_end_there_is_peace() -> None:
-    met = MovingSimulation(MOVING_SEED, steps=100).run()
-    assert {"move evicted", "move landed"} - met.keys() == set(), "never happened"
+    run_until({"move evicted", "move landed"}, lambda seed: MovingSimulation(seed, steps=100), range(2, 20))
 
 
 def test_a_node_that_is_removed_while_a_move_is_searched_ends_nothing() -> None:
     """The pod that was to move has a node without a row then, until the watch shows that the pod is gone."""
-    met = MovingSimulation(520063, steps=150).run()
-    assert "move evicted" in met, "never happened"
+    run_until({"move evicted"}, lambda seed: MovingSimulation(seed, steps=150), range(520063, 520073))
 
 
 def test_a_workload_moves_on_when_it_has_rested_from_a_replacement_that_came_too_late() -> None:
     """It rests for an hour, so it moves long after everything else is calm; and then there is peace."""
-    met = MovingSimulation(510055, steps=400).run()
-    assert {"move pending", "move in the calm"} - met.keys() == set(), "never happened"
+
+    class Late(MovingSimulation):
+        late_seconds = (100.0,)
+
+    run_until({"move pending", "move in the calm"}, lambda seed: Late(seed, steps=100), range(100))
 
 
 @pytest.mark.timeout(120)
 def test_a_standby_that_knows_of_a_gang_without_some_of_its_pods_waits_for_events() -> None:
     """It evicts nobody; what it leaves undone was due in each turn of its loop, a thousand times a second for ever."""
-    met = MovingSimulation(7303, steps=400).run()
-    assert {"standby began", "rest of a gang evicted"} - met.keys() == set(), "never happened"
+    happens = {"standby began", "rest of a gang evicted"}
+    run_until(happens, lambda seed: MovingSimulation(seed, steps=400), range(7303, 7313))
 
 
 def test_queues_alone_are_counted_right_while_nodes_come_and_go() -> None:
-    met = QueueSimulation(7, steps=60).run()
-    assert {"queue borrows", "pod of a queue placed"} - met.keys() == set(), "never happened"
+    happens = {"queue borrows", "pod of a queue placed"}
+    run_until(happens, lambda seed: QueueSimulation(seed, steps=60), range(7, 17))
 
 
 @pytest.mark.timeout(300)
@@ -114,13 +110,13 @@ def test_queues_alone_are_counted_right_while_nodes_come_and_go() -> None:
     ],
 )
 def test_gangs_evict_and_are_evicted_by_the_rules_of_queues_beside_nominated_pods(seed: int, steps: int) -> None:
-    met = QueueSimulation(seed, steps=steps).run()
-    assert {"eviction judged by the rules of queues", "gang bound"} - met.keys() == set(), "never happened"
+    happens = {"eviction judged by the rules of queues", "gang bound"}
+    run_until(happens, lambda each: QueueSimulation(each, steps=steps), range(seed, seed + 10))
 
 
 def test_in_strict_orders_pods_that_are_backfilled_delay_nobody_and_none_is_lost() -> None:
-    met = BackfillSimulation(18, steps=60).run()
-    assert {"bound", "unschedulable", "preempted"} - met.keys() == set(), "never happened"
+    happens = {"bound", "unschedulable", "preempted"}
+    run_until(happens, lambda seed: BackfillSimulation(seed, steps=60), range(18, 28))
 
 
 @pytest.mark.timeout(600)
