@@ -21,6 +21,7 @@ from kube_policy_scheduler.adapters.kube.pod_status import PodStatusWriter
 from kube_policy_scheduler.adapters.kube.preemption_victims import Evictor
 from kube_policy_scheduler.adapters.process.settable_clock import SettableClock
 from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.daemon.configuration.settings import LeaderElectionSettings, RebalancingSettings
 from kube_policy_scheduler.daemon.observing.observers import Observer, Observers, PodMoved
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
@@ -461,9 +462,9 @@ class Replica:
 
         Left out are gangs, which wait for more than an event, what waits for time to pass, pods that we give back to
         the replica that passed them on and whose update we do not see yet, room that queues keep for nominated pods:
-        that one of them borrows since others of its queue started wakes nobody, as `policies/QUEUES.md` says. And the
-        moments in which a pod is assumed: it wakes others when the watch shows it, and those before the scheduler looks
-        at what it has reserved.
+        that one of them borrows since others of its queue started wakes nobody, as `policies/QUEUES.md` says, nor
+        does a queue that keeps since its first pod what it does not lend. And the moments in which a pod is assumed: it
+        wakes others when the watch shows it, and those before the scheduler looks at what it has reserved.
         """
         scheduler, policies = self.scheduler, self.scheduler.algorithm.policies
         waiting = [queued for queued in scheduler.queue if queued.place is Place.UNSCHEDULABLE and not queued.groups]
@@ -485,6 +486,8 @@ class Replica:
                 host = afresh.decide(queued, preempts=False).host
                 if host is not None and self._is_promised(host, but_for=queued.pod.uid):
                     self.server.met["room of a nominated pod looked at"] += 1
+                elif host is not None and self._is_kept_since_it_began(queued.pod):
+                    self.server.met["room that a queue keeps looked at"] += 1
                 elif host is not None:
                     yield f"{queued.pod.key} waits for {sorted(event.name for event in wakes)}, and {host} is free"
                 self.server.met["pod that waits looked at"] += 1
@@ -493,6 +496,17 @@ class Replica:
         """Return whether queues say who gets room that is kept on a node for other pods than one."""
         cluster = self.scheduler.cluster
         return cluster.quota_usage is not None and bool(cluster.nominated.get(host, {}).keys() - {but_for})
+
+    def _is_kept_since_it_began(self, pod: PodInfo) -> bool:
+        """Return whether a queue by a key keeps what it does not lend, because of a pod that started before this one.
+
+        As the first, this pod would have needed all that its queue keeps; the other one had precedence over nominated
+        pods.
+        """
+        cluster = self.scheduler.cluster
+        usage, promised = cluster.quota_usage, any(pods.keys() - {pod.uid} for pods in cluster.nominated.values())
+        queue = usage.quota_of(pod.template) if usage is not None and promised else None
+        return queue is not None and bool(queue.members) and any(queue.kept)
 
     # --- the end --------------------------------------------------------------------------------------
 
