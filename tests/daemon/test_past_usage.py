@@ -212,7 +212,10 @@ def test_a_leader_that_was_stopped_writes_nothing_over_what_the_next_one_stored(
     run(main())
 
 
-def test_what_a_standby_read_by_a_wrong_clock_it_reads_again_when_the_clock_is_set_right() -> None:
+@pytest.mark.parametrize("amid", [False, True])
+def test_what_a_standby_read_by_a_wrong_clock_it_reads_again_when_the_clock_is_set_right(amid: bool) -> None:
+    """amid: it is set while the answer is on its way."""
+
     async def main() -> None:
         server = ApiServer(Random(1))
         server.set_node("n0", cpu=4, labels={})
@@ -226,7 +229,19 @@ def test_what_a_standby_read_by_a_wrong_clock_it_reads_again_when_the_clock_is_s
         assert before > 0.4
         server.clock_ahead = 20 * 3600.0
         second = Replica(server, policies, name="r2", seed=2, election=ELECTED)
+        answer, read = server.answer, 0
+
+        def set_right(verb: str, path: str, body: bytes) -> bytes:
+            nonlocal read
+            found = answer(verb, path, body)
+            if amid and not read and second.scheduler.algorithm.policies is not None and PAST_USAGE in path:
+                read, server.clock_ahead = 1, 0.0
+                second.scheduler.context.clock()  # tells that it was set
+            return found
+
+        server.answer = set_right  # type: ignore[method-assign]
         await asyncio.sleep(60)
+        assert read == amid
         first.kill()
         server.clock_ahead = 0.0
         await asyncio.sleep(60)

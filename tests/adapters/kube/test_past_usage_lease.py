@@ -48,9 +48,9 @@ def lease(transport: Transport, identity: str, *, fence: Fence = OPEN) -> PastUs
 
 async def test_what_one_replica_stores_another_reads(transport: Transport) -> None:
     first, second = lease(transport, "a"), lease(transport, "b")
-    assert await first.read(ahead=0.0) is None
+    assert await first.read(ahead=lambda: 0.0) is None
     assert await first.write(past(research=1500.25), ahead=0.0) == 0
-    assert await second.read(ahead=0.0) == past(research=1500.25)
+    assert await second.read(ahead=lambda: 0.0) == past(research=1500.25)
     assert await second.write(past(research=700.0), ahead=0.0) == 0
     found = json.loads(await transport.request("GET", PATH))
     assert found["spec"]["holderIdentity"] == "b"
@@ -59,33 +59,33 @@ async def test_what_one_replica_stores_another_reads(transport: Transport) -> No
 async def test_a_stale_write_is_refused_and_nothing_is_lost(transport: Transport) -> None:
     first, second = lease(transport, "a"), lease(transport, "b")
     for each in (first, second):
-        await each.read(ahead=0.0)
+        await each.read(ahead=lambda: 0.0)
     await first.write(past(research=1.0), ahead=0.0)
     with pytest.raises(Conflict):
         await second.write(past(research=2.0), ahead=0.0)  # it did not see that there is one by now
     assert not second.is_known
     with pytest.raises(Conflict):
         await second.write(past(research=2.0), ahead=0.0)
-    assert await second.read(ahead=0.0) == past(research=1.0)
+    assert await second.read(ahead=lambda: 0.0) == past(research=1.0)
     await second.write(past(research=2.0), ahead=0.0)
     with pytest.raises(Conflict):
         await first.write(past(research=3.0), ahead=0.0)
-    assert await first.read(ahead=0.0) == past(research=2.0)
+    assert await first.read(ahead=lambda: 0.0) == past(research=2.0)
 
 
 async def test_who_may_not_act_writes_nothing(transport: Transport) -> None:
     closed = lease(transport, "a", fence=Fence(lambda: False))
-    await closed.read(ahead=0.0)
+    await closed.read(ahead=lambda: 0.0)
     with pytest.raises(Fenced):
         await closed.write(past(research=1.0), ahead=0.0)
-    assert await closed.read(ahead=0.0) is None
+    assert await closed.read(ahead=lambda: 0.0) is None
 
 
 async def test_the_time_in_the_lease_is_that_of_the_wall_clock(transport: Transport) -> None:
     """Another replica started after the clock was set: its steady clock begins with the new time."""
-    await (first := lease(transport, "a")).read(ahead=3600.0)
+    await (first := lease(transport, "a")).read(ahead=lambda: 3600.0)
     await first.write(past(research=1.0), ahead=3600.0)
-    found = await lease(transport, "b").read(ahead=0.0)
+    found = await lease(transport, "b").read(ahead=lambda: 0.0)
     assert found is not None
     assert found.at == past(research=1.0).at + 3600.0
 
@@ -96,10 +96,10 @@ async def test_what_cannot_be_read_is_an_error_and_is_written_over(transport: Tr
     await transport.request("POST", PATH.rpartition("/")[0], body=json.dumps(body).encode())
     mine = lease(transport, "a")
     with pytest.raises(MalformedAnswer, match="past-usage: Object missing required field `at`"):
-        await mine.read(ahead=0.0)
+        await mine.read(ahead=lambda: 0.0)
     assert mine.is_known
     await mine.write(past(research=1.0), ahead=0.0)
-    assert await mine.read(ahead=0.0) == past(research=1.0)
+    assert await mine.read(ahead=lambda: 0.0) == past(research=1.0)
 
 
 @pytest.mark.parametrize(

@@ -210,9 +210,10 @@ class ReplicaMembership:
             if identity in self.members:
                 # a replica that had not renewed for this long at our last look had stopped by then; its end is near
                 had_stopped = self._asked - at > self._settings.renew_deadline_seconds
-                settled, ends = now + SETTLE_SECONDS, at + lease.lease_seconds
-                # a deleted Lease does not end what its holder may do
-                self._free_at[identity] = min(settled, ends) if had_stopped else max(settled, ends)
+                if had_stopped:
+                    self._free_at[identity] = min(now + SETTLE_SECONDS, at + lease.lease_seconds)
+                else:  # a deleted Lease does not end what its holder may do, and it may have been renewed until now
+                    self._free_at[identity] = now + lease.lease_seconds
         found = {}
         for identity, lease in leases.items():
             if identity not in self._seen or self._seen[identity][0].renewed != lease.renewed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import msgspec
 
@@ -85,14 +86,16 @@ class PastUsageLease:
         """Whether it was read, and no write since has failed: nothing but a write of another replica is newer."""
         return self._lease.is_known
 
-    async def read(self, *, ahead: float) -> PastUsage | None:
-        """Return what is stored; None: nothing. ahead: as for `encode_past_usage`.
+    async def read(self, *, ahead: Callable[[], float]) -> PastUsage | None:
+        """Return what is stored; None: nothing.
+
+        ahead: returns what it is for `decode_past_usage`, once the answer is there: a clock may be set meanwhile.
 
         Raises:
             MalformedAnswer: what is stored cannot be read. It may be written over.
         """
         text = await self._lease.read()
-        return decode_past_usage(text, ahead=ahead) if text is not None else None
+        return decode_past_usage(text, ahead=ahead()) if text is not None else None
 
     async def write(self, past: PastUsage, *, ahead: float) -> int:
         """Store over what was read; return how many queues there is no room for. ahead: as for `encode_past_usage`.

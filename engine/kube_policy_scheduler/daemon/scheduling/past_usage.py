@@ -116,7 +116,7 @@ class PastUsageKeeper:
     async def _recall(self) -> bool:
         self._is_read = False
         try:
-            past = await self._lease.read(ahead=self._scheduler.cluster.ahead)
+            past = await self._lease.read(ahead=lambda: self._scheduler.cluster.ahead)
         except MalformedAnswer as error:
             if not self._lease.is_known:
                 raise
@@ -136,12 +136,13 @@ class PastUsageKeeper:
             past = usage.past_usage() if usage is not None else None
             if past is None:
                 return False
+            ahead = self._scheduler.cluster.ahead
             try:
-                self._left_out = await self._lease.write(past, ahead=self._scheduler.cluster.ahead)
+                self._left_out = await self._lease.write(past, ahead=ahead)
             except Conflict:
                 if not left:
                     raise
                 continue
-            self._stored_at = past.at + self._scheduler.cluster.ahead
+            self._stored_at = past.at + ahead
             return True
         raise AssertionError("the last try ends it")
