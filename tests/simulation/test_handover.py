@@ -94,3 +94,29 @@ def test_a_replica_that_takes_the_part_of_a_dead_one_knows_what_that_one_bound(s
         assert sum(bool(pod["spec"].get("nodeName")) for pod in server.pods.values()) == 16
 
     run(main())
+
+
+def test_a_lease_that_is_deleted_ends_no_sooner_than_its_holder_may_act() -> None:
+    """The other one was cut off since, and knows nothing of how it was renewed meanwhile."""
+
+    async def main() -> None:
+        server = ApiServer(Random(1))
+        server.lag_seconds = 0.05
+        server.set_node("n0", cpu=4, labels={})
+        policies = policies_of("score node.free.cpu\n")
+        one, other = (Replica(server, policies, name=name, seed=1, shares=True) for name in "ab")
+        await asyncio.sleep(20.0)
+        owner, cut = (one, other) if one.scheduler.context.sharding.owns_node("n0") else (other, one)
+        cut.connection.is_cut = True
+        await asyncio.sleep(8.0)
+        cut.connection.is_cut, owner.connection.is_cut = False, True
+        server.delete_lease(next(name for name in server.leases if name.endswith(owner.name)))
+        both = owned = False
+        for _ in range(300):
+            await asyncio.sleep(0.1)
+            acts = [r.fence.allows() and r.scheduler.context.sharding.owns_node("n0") for r in (owner, cut)]
+            both, owned = both or all(acts), acts[1]
+        assert not both
+        assert owned, "it takes the node in the end"
+
+    run(main())
