@@ -88,6 +88,27 @@ def test_policies_that_change_forget_nothing() -> None:
     story(QUEUES, tell, cpus=(2,))
 
 
+def test_queues_that_go_while_their_past_usage_is_read_are_counted_no_longer() -> None:
+    """Who is nominated had precedence by queues of which no policy knew, and whom it evicted came back: for ever."""
+
+    async def tell(calm: Calm) -> None:
+        answer, read = calm.server.answer, 0
+
+        def swaps(verb: str, path: str, body: bytes) -> bytes:
+            nonlocal read
+            if PAST_USAGE in path:
+                read += 1
+                calm.process.use_policies(calm.policies_of(NAMED))
+            return answer(verb, path, body)
+
+        calm.server.answer = swaps  # type: ignore[method-assign]
+        await calm.after(60)
+        assert read == 1
+        assert calm.process.scheduler.cluster.quota_usage is None
+
+    story(QUEUES, tell, cpus=(2,))
+
+
 def test_without_a_memory_nothing_is_read_or_written() -> None:
     async def tell(calm: Calm) -> None:
         await worked(calm, "a", seconds=STORE_SECONDS * 2)

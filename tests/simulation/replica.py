@@ -453,6 +453,8 @@ class Replica:
         usage = scheduler.cluster.quota_usage
         if usage is not None:
             found += usage.miscounted(scheduler.cluster.pods.values())
+            if scheduler.algorithm.policies is not None and self._queues() is None:
+                found.append("counts what queues use, and no policy has any")
         found += [*self.told.found, *self.judge.found, *self._forgotten()]
         found += [repr(task.exception()) for task in (*self._tasks, self._term) if _is_broken(task)]
         return [f"{self.name}: {text}" for text in found]

@@ -87,11 +87,10 @@ class PastUsageKeeper:
         return self._scheduler.leading and self._scheduler.algorithm.decides_queues()
 
     async def _look(self, now: float) -> None:
-        tree = self._tree()
-        if tree is None:
-            return
-        if not self._is_read:
+        if self._tree() is not None and not self._is_read:
             await self._try(self._recall())
+        if (tree := self._tree()) is None:  # or no longer: while it was read, other policies may have come
+            return
         self._scheduler.cluster.track_usage(tree)  # a replica that decides nothing remembers, too
         if now < self._due or not self._writes():
             return
