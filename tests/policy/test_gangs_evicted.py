@@ -212,6 +212,16 @@ def test_a_member_whose_node_is_gone_goes_with_its_gang(spec: dict[str, Any]) ->
     assert victims(decide(cluster, **spec)) == ["a0", "a1"]
 
 
+@RULES
+@pytest.mark.parametrize("job", ["", "h"])
+def test_a_pod_whose_node_is_gone_fills_no_gang_but_its_own(job: str, spec: dict[str, Any]) -> None:
+    cluster = cluster_of("n1")
+    for name in ("g1", "g2"):
+        place(cluster, name, "n1", job="g", cpu="500m")
+    place(cluster, "other", "n9", job=job)
+    assert victims(decide(cluster, cpu="500m", **spec)) == ["g1", "g2"]
+
+
 def test_reclaim_evicts_gangs_that_share_a_pod_together() -> None:
     cluster = cluster_of("n0", "n1", "n2")
     for name, where, job, slice_ in (("a0", "n0", "a", "r"), ("a1", "n1", "a", "s"), ("b0", "n2", "", "s")):
