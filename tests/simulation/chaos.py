@@ -81,6 +81,8 @@ class Chaos(ABC):
         self._gone_nodes: set[str] = set()
         self.pause_seconds = 0.0
         """After the present step, beside the usual."""
+        self._heard_at = 0.0
+        """When replicas that are not cut off have heard of all that others placed."""
 
     def run(self) -> Counter[str]:
         """Run to the end; return how often everything happened, faults and reports.
@@ -376,6 +378,7 @@ class Chaos(ABC):
         heard_at = asyncio.get_running_loop().time() + self.server.lag_seconds  # which may lag more since the cut
         if replica not in self.replicas or not replica.connection.is_cut or replica.connection.cut_until < heard_at:
             return  # replicas may decide at this moment, or before they can know
+        self._heard_at = max(self._heard_at, heard_at)
         sharding = replica.scheduler.context.sharding
         for node in self.server.nodes:
             millis = self.server.free_millis(node) - self.random.choice((0, 0, 500))
@@ -426,6 +429,7 @@ class Chaos(ABC):
     async def _settle(self) -> None:
         """Let the storm pass; then every pod must have its node, unless there is none for it, and be seen there."""
         server, loop = self.server, asyncio.get_running_loop()
+        await asyncio.sleep(max(0.0, self._heard_at - loop.time()))
         server.fault_rate, server.lag_seconds = 0.0, 0.01
         server.denials.clear()
         for name in list(server.stuck):
