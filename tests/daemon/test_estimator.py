@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -519,6 +521,35 @@ async def test_a_probe_says_how_an_estimator_answers_and_until_when_its_certific
         assert found.expires > 1_800_000_000
         assert "UNAVAILABLE" in (await probed(member, stranger)).problem
         assert "UNAVAILABLE" in (await probed("localhost.invalid", client)).problem
+
+
+async def test_a_probe_leaves_no_connection_open_though_the_server_is_slow_to_close_it(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    server, client = files(tmp_path / "server", authority, authority), files(tmp_path / "client", authority, authority)
+    async with served(Stage(), Renewed(server)) as address, asyncio.TaskGroup() as tasks:
+
+        async def pass_on(source: asyncio.StreamReader, sink: asyncio.StreamWriter, seconds: float) -> None:
+            with contextlib.suppress(ConnectionError):
+                while data := await source.read(65536):
+                    await asyncio.sleep(seconds)
+                    sink.write(data)
+            sink.close()
+
+        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            host, _, port = address.rpartition(":")
+            from_server, to_server = await asyncio.open_connection(host, int(port))
+            tasks.create_task(pass_on(reader, to_server, 0.0))
+            tasks.create_task(pass_on(from_server, writer, 0.2))
+
+        slow = await asyncio.start_server(connected, "127.0.0.1", 0)
+        port = slow.sockets[0].getsockname()[1]
+        asked = EstimatorsSettings(
+            f"{{cluster}}:{port}", client.authority, client.certificate, client.key, timeout=PATIENCE_SECONDS
+        )
+        (found,) = await asyncio.to_thread(probe, asked, ["127.0.0.1"])
+        slow.close()
+        assert found.expires is not None
+        gc.collect()  # what is open and of nobody is an error now
 
 
 async def test_renewed_certificates_are_taken_over_and_wrong_ones_are_not(tmp_path: Path) -> None:

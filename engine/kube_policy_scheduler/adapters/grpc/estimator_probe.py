@@ -81,7 +81,7 @@ async def _expiry(asked: EstimatorsSettings, cluster: str) -> float | None:
             try:
                 shown = writer.get_extra_info("ssl_object").getpeercert()
             finally:
-                writer.close()
+                writer.transport.abort()  # a close would wait for the server's, and the loop ends before that
     except (OSError, TimeoutError):
         return None
     return float(ssl.cert_time_to_seconds(shown["notAfter"])) if shown else None
