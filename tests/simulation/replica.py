@@ -508,7 +508,9 @@ class Replica:
         cluster = self.scheduler.cluster
         usage, promised = cluster.quota_usage, any(pods.keys() - {pod.uid} for pods in cluster.nominated.values())
         queue = usage.quota_of(pod.template) if usage is not None and promised else None
-        return queue is not None and bool(queue.members) and any(queue.kept)
+        if queue is None or usage is None or not queue.members or not any(queue.kept):
+            return False
+        return any(each is queue for _, each in usage.by_key())
 
     # --- the end --------------------------------------------------------------------------------------
 

@@ -50,7 +50,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.timeout(300)
 def test_replicas_that_come_go_and_die_bind_nothing_wrongly_and_forget_nothing() -> None:
-    run_until(FAULTS, lambda seed: SharedSimulation(seed, steps=180), (*SEEDS, *range(100, 130)))
+    run_until(FAULTS, lambda seed: SharedSimulation(seed, steps=180), SEEDS, further=range(100, 130))
 
 
 @pytest.mark.timeout(300)

@@ -66,17 +66,21 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.timeout(300)
 def test_under_any_fault_no_pod_is_lost_bound_twice_or_wrong() -> None:
-    run_until(FAULTS, lambda seed: Simulation(seed, steps=120), (*SEEDS, *range(100, 150)))
+    run_until(FAULTS, lambda seed: Simulation(seed, steps=120), SEEDS, further=range(100, 150))
 
 
 @pytest.mark.timeout(300)
 def test_under_any_fault_pods_move_within_budgets_and_in_the_end_there_is_peace() -> None:
-    run_until({"move evicted", "move landed"}, lambda seed: MovingSimulation(seed, steps=100), range(2, 20))
+    run_until(
+        {"move evicted", "move landed"}, lambda seed: MovingSimulation(seed, steps=100), (2,), further=range(3, 20)
+    )
 
 
 def test_a_node_that_is_removed_while_a_move_is_searched_ends_nothing() -> None:
     """The pod that was to move has a node without a row then, until the watch shows that the pod is gone."""
-    run_until({"move evicted"}, lambda seed: MovingSimulation(seed, steps=150), range(520063, 520073))
+    run_until(
+        {"move evicted"}, lambda seed: MovingSimulation(seed, steps=150), (520063,), further=range(520064, 520073)
+    )
 
 
 def test_a_workload_moves_on_when_it_has_rested_from_a_replacement_that_came_too_late() -> None:
@@ -85,19 +89,19 @@ def test_a_workload_moves_on_when_it_has_rested_from_a_replacement_that_came_too
     class Late(MovingSimulation):
         late_seconds = (100.0,)
 
-    run_until({"move pending", "move in the calm"}, lambda seed: Late(seed, steps=100), range(100))
+    run_until({"move pending", "move in the calm"}, lambda seed: Late(seed, steps=100), (3,), further=range(100, 200))
 
 
 @pytest.mark.timeout(120)
 def test_a_standby_that_knows_of_a_gang_without_some_of_its_pods_waits_for_events() -> None:
     """It evicts nobody; what it leaves undone was due in each turn of its loop, a thousand times a second for ever."""
     happens = {"standby began", "rest of a gang evicted"}
-    run_until(happens, lambda seed: MovingSimulation(seed, steps=400), range(7303, 7313))
+    run_until(happens, lambda seed: MovingSimulation(seed, steps=400), (7303,), further=range(7304, 7313))
 
 
 def test_queues_alone_are_counted_right_while_nodes_come_and_go() -> None:
     happens = {"queue borrows", "pod of a queue placed"}
-    run_until(happens, lambda seed: QueueSimulation(seed, steps=60), range(7, 17))
+    run_until(happens, lambda seed: QueueSimulation(seed, steps=60), (7,), further=range(8, 17))
 
 
 @pytest.mark.timeout(300)
@@ -111,12 +115,12 @@ def test_queues_alone_are_counted_right_while_nodes_come_and_go() -> None:
 )
 def test_gangs_evict_and_are_evicted_by_the_rules_of_queues_beside_nominated_pods(seed: int, steps: int) -> None:
     happens = {"eviction judged by the rules of queues", "gang bound"}
-    run_until(happens, lambda each: QueueSimulation(each, steps=steps), range(seed, seed + 10))
+    run_until(happens, lambda each: QueueSimulation(each, steps=steps), (seed,), further=range(seed + 1, seed + 10))
 
 
 def test_in_strict_orders_pods_that_are_backfilled_delay_nobody_and_none_is_lost() -> None:
     happens = {"bound", "unschedulable", "preempted"}
-    run_until(happens, lambda seed: BackfillSimulation(seed, steps=60), range(18, 28))
+    run_until(happens, lambda seed: BackfillSimulation(seed, steps=60), (18,), further=range(19, 28))
 
 
 @pytest.mark.timeout(600)
