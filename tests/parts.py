@@ -1,7 +1,8 @@
 """Two parts of the tests: the quick ones are `make test`, the long ones are left to `make test-long`.
 
 A test is long if it starts a process, because that costs as much as a hundred tests of one function, and waits for
-others. So are those that run for many seconds. The rest of the tests, alone, are done within five minutes on two cores.
+others. So are those that run for many seconds, and those that measure the growth of costs at several sizes. The rest
+of the tests, alone, are done within five minutes on two cores.
 
 What is long follows from where a test stands and from its markers:
 
@@ -25,6 +26,7 @@ import pytest
 LONG_FOLDERS = {
     "tests/demo": "the program of `make demo`",
     "tests/faults": "processes, before a cluster that fails",
+    "tests/growth": "what costs grow with, at several sizes each",
     "tests/integration": "processes, before a control plane",
     "tests/simulation": "runs of the simulation, of some seconds each",
 }

@@ -124,6 +124,7 @@ STORIES: list[Story] = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
 def test_four_times_the_size_is_about_four_times_the_work(story: Story) -> None:
     small, large = calls_of(story, 32), calls_of(story, 128)

@@ -50,7 +50,6 @@ def test_time_is_linear(axis: Axis) -> None:
     assert beyond_linear(axis, Lines, SLACK_LINES) == {}
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("axis", [*IN_A_POD, *MANY], ids=lambda axis: axis.name)
 def test_what_is_gone_costs_nothing(axis: Axis) -> None:
     few, many = (measure(axis, size, Lines(), afterwards) for size in GONE)
@@ -60,7 +59,6 @@ def test_what_is_gone_costs_nothing(axis: Axis) -> None:
     assert more == {}
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("axis", MANY, ids=lambda axis: axis.name)
 def test_what_is_gone_holds_nothing(axis: Axis, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(Journal.__init__.__kwdefaults__, "most", 16)
@@ -69,7 +67,6 @@ def test_what_is_gone_holds_nothing(axis: Axis, monkeypatch: pytest.MonkeyPatch)
     assert many - few < (LEFT[1] - LEFT[0]) * MOST_LEFT + NOISE_OBJECTS
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("axis", IN_A_POD, ids=lambda axis: axis.name)
 def test_memory_is_linear(axis: Axis) -> None:
     found = beyond_linear(axis, Memory, SLACK_BYTES)

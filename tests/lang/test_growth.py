@@ -130,6 +130,7 @@ def seconds(files: Files) -> float:
     return time.process_time() - began
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("thing", GROWS)
 def test_four_times_as_much_takes_no_longer_than_it_should(thing: str) -> None:
     make, size = GROWS[thing]

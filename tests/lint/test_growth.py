@@ -82,6 +82,7 @@ def policy_of(text: str) -> list[Source]:
     return [Source("a.policy", text.replace("\0", "#"))]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", TEXTS)
 def test_statements(kind: str) -> None:
     text = TEXTS[kind]

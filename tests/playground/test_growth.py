@@ -101,6 +101,7 @@ def measured(texts: Files, made: OpenedCluster, meter: Meter) -> dict[str, float
     return meter.taken
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("axis", AXES)
 def test_the_work_of_an_answer_is_linear(axis: str) -> None:
     taken(axis, SIZES[0])  # what is made once per process

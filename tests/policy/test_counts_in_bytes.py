@@ -47,6 +47,7 @@ def _pod(cluster: Cluster, number: int, tenants: int) -> PodInfo:
     return pod(cluster, f"p{number}", cpu=f"{1 + number % 7}m", labels=labels)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", CLAUSES)
 def test_more_tenants_take_no_more_memory_and_decisions_are_the_same(
     kind: str, monkeypatch: pytest.MonkeyPatch
