@@ -21,7 +21,7 @@ from kube_policy_scheduler.framework.preempt.reclaim import Reclaimed
 from kube_policy_scheduler.framework.queue import scheduling_queue
 from tests.daemon.gang_stage import START, GangStage
 from tests.simulation.calm import Calm, story
-from tests.simulation.chaos import policies_of
+from tests.simulation.chaos import containers, policies_of
 from tests.simulation.virtual_time import run
 
 GANG = "gang by pod.label.job size number(pod.label.size) ?? 1 within 60s if pod.label.job\n"
@@ -660,6 +660,20 @@ def test_a_member_that_joins_a_complete_gang_starts_at_once() -> None:
         assert calm.on_nodes() == ["d", "w0", "w1", "w2", "x"]
 
     story(ROLES, tell, cpus=(8,))
+
+
+def test_a_second_driver_takes_no_room_that_the_gang_needs() -> None:
+    async def tell(calm: Calm) -> None:
+        calm.server.create_pod("low", {"priority": -1} | containers(1000), {})
+        await calm.after(5)
+        assert calm.on_nodes() == ["low"]
+        for name in ("d0", "d1", "w0", "w1"):
+            calm.pod(name, job="a", size="3", role="driver" if name[0] == "d" else "worker")
+        await calm.after(60)
+        there = calm.on_nodes()
+        assert there in (["d0", "w0", "w1"], ["d1", "w0", "w1"])
+
+    story(ROLES, tell, cpus=(3,))
 
 
 @pytest.mark.parametrize("cores", [(2, 2), (3, 1)])
