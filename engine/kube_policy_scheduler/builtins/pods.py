@@ -113,7 +113,8 @@ def facts_of(reads: Iterable[tuple[str, str | None]]) -> OwnFacts:
 
 def _counters(frame: Frame, *members: Members) -> PodCounters:
     """Return the counters of sets of these members and their values."""
-    return frame.cluster.counters_reading(facts_of([read for each in members for read in each.own]))
+    reads = [read for each in members for read in each.own]
+    return frame.cluster.counters_reading(facts_of(reads) if reads else NO_FACTS)
 
 
 def _states(frame: Frame, *members: Members) -> PodStates:

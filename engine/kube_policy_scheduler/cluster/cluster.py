@@ -689,7 +689,7 @@ class Cluster:
 
     def counters_reading(self, facts: OwnFacts) -> PodCounters:
         """Return the counts of the pods on nodes for sets that read these facts of pods themselves."""
-        return self.counters.reading(facts, self._placed())
+        return self.counters if facts is NO_FACTS else self.counters.reading(facts, self._placed())
 
     def counters_on_unknown_nodes_reading(self, facts: OwnFacts) -> PodCounters:
         """Return the same of the pods on nodes that are not in the table."""

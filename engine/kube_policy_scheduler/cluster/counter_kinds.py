@@ -456,7 +456,7 @@ class RowAmountCounter(AmountCounter):
     def _note(self, row: int, amount: float, pods: int) -> None:
         super()._note(row, amount, pods)
         self._by_row.add(row, amount, pods)
-        for _, known in self._by_topology.items():
+        for _, known in self._by_topology.items() if self._by_topology else ():
             place = known.of(row)
             if place >= 0:
                 known.content.add(place, amount, pods)

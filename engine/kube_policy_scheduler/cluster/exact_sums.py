@@ -21,9 +21,8 @@ _STEP_BITS = 64
 """By how much the unit becomes finer at a time."""
 _MOST = 1e308
 _MOST_BITS = 1_000
-"""Of a unit that a floating-point number can be divided by without another rounding."""
-_LEAST_EXACT = 1e-300
-"""Smaller numbers have fewer digits, so that a division would round again."""
+"""Of a unit by which a floating-point number can be divided without another rounding: below `1 / 2**1022` numbers have
+fewer digits."""
 _MOST_AT_ONCE = 2**62
 """Sums below this in each slot are added up as columns."""
 
@@ -164,9 +163,10 @@ class ExactSums(Measured):
 
     def _total(self, slot: int) -> int:
         """Return a sum in the unit of now."""
-        total = self._totals.get(slot)
-        if total is not None:
-            return total
+        return self._totals.get(slot) or self._coarse_total(slot)
+
+    def _coarse_total(self, slot: int) -> int:
+        """Return a sum that was not added to since the unit became finer, in the unit of now; 0 if there is none."""
         for bits, totals in self._coarser:
             coarse = totals.pop(slot, None)
             if coarse is not None:
@@ -183,7 +183,8 @@ class ExactSums(Measured):
         if self._pending:
             self.settle()
         if self._column is None and not isinstance(slots, slice) and len(slots) <= _FEW:
-            return np.array([_rounded(self._total(slot), self._bits) for slot in slots.tolist()])
+            known, find = self._totals.get, self._coarse_total
+            return _all_rounded([known(slot) or find(slot) for slot in slots.tolist()], self._bits)
         return self._all()[slots]
 
     def _all(self) -> NDArray[np.float64]:
@@ -233,8 +234,8 @@ def _rounded(total: int, bits: int) -> float:
         return _MOST if total > 0 else -_MOST
 
 
-def _all_rounded(totals: Collection[int], bits: int) -> NDArray[np.float64] | list[float]:
-    """Return sums, rounded once."""
+def _all_rounded(totals: Collection[int], bits: int) -> NDArray[np.float64]:
+    """Return `float64[totals]`: sums, rounded once, as `_rounded` does."""
     if bits <= _MOST_BITS:
         try:
             rounded = np.fromiter(map(float, totals), np.float64, len(totals))
@@ -242,7 +243,6 @@ def _all_rounded(totals: Collection[int], bits: int) -> NDArray[np.float64] | li
             pass
         else:
             rounded *= 0.5**bits  # exact: a power of two
-            least = np.abs(rounded).min()
-            if least >= _LEAST_EXACT:
-                return rounded.clip(-_MOST, _MOST)
-    return [_rounded(total, bits) for total in totals]
+            np.maximum(rounded, -_MOST, out=rounded)
+            return np.minimum(rounded, _MOST, out=rounded)
+    return np.array([_rounded(total, bits) for total in totals])

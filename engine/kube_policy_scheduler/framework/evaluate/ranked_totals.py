@@ -123,7 +123,7 @@ class _ByCount(Measured):
     def pending(self, frame: Frame) -> Sequence[int] | None:
         counted = self._counter.changed_since(self._read)
         self._read = self._counter.version
-        return None if counted is None else [row for row, *_ in counted]
+        return None if counted is None else [change[0] for change in counted]
 
     def follow(self, cache: TemplateCache, frame: Frame, changed: _Changed) -> bool:
         if len(self.counts) != len(cache.ok):
@@ -490,16 +490,17 @@ def may_be_kept(plugin: ScorePlugin) -> bool:
 
 def _key(frame: Frame, scores: Sequence[tuple[ScorePlugin, float, Ready]]) -> Hashable | None:
     """Return what the ranked totals of a template follow from besides it; None if they cannot be kept."""
-    if not all(may_be_kept(plugin) for plugin, *_ in scores):
-        return None
-    by_domain = sum(isinstance(plugin, ScoresByDomain) for plugin, *_ in scores)
-    if by_domain > 1 or (by_domain and frame.cluster.nodes.size < FEWEST_BY_DOMAIN):
-        return None
     key: list[Hashable] = []
+    by_domain = 0
     for plugin, _, prepared in scores:
+        if not may_be_kept(plugin):
+            return None
         if isinstance(plugin, ScoresByCount | ScoresByDomain):
+            by_domain += isinstance(plugin, ScoresByDomain)
             key.append((plugin, plugin.counter(frame)))
         else:
             own = plugin.key_of(prepared)
             key.append((plugin, frame.template if own is None else own))
+    if by_domain > 1 or (by_domain and frame.cluster.nodes.size < FEWEST_BY_DOMAIN):
+        return None
     return tuple(key)

@@ -78,6 +78,8 @@ _FEW_ROWS = 8
 """Up to this many rows are evaluated faster one by one than as arrays. A placement changes one."""
 _SPARE_SHARE = 8
 """Columns that all kinds share are longer by 1/8 than there are nodes: they are made again less often as nodes come."""
+_MEASURED_SHARE = 64
+"""What is kept of a template is measured again once it has 1/64 rows more: that takes as long as some decisions."""
 _FEW_SUMS, _FEW_FOR_LOOPS = 16, 3
 """Up to this many rows are added up faster one by one than as arrays, or by a compiled loop."""
 _MAX_HIGHEST = 8
@@ -291,6 +293,11 @@ def _constant(frame: Frame, plugin: ScorePlugin, state: Any, raw: FloatArray | I
 def _is_one_number(scores: NDArray[Any]) -> bool:
     """Return whether scores are known to be the same for all rows, without a look at them; see `same_for_all`."""
     return scores.strides == (0,)
+
+
+def _is_more(rows: int, before: int) -> bool:
+    """Return whether there are so many more rows than before that what is kept of them is to be measured again."""
+    return rows > before + max(0, before) // _MEASURED_SHARE
 
 
 def _resized(array: NDArray[Any], size: int) -> NDArray[Any]:
@@ -641,8 +648,8 @@ class TemplateCache(Shared):
         self._maxima: BlockMaxima | None = None
         """None until somebody asks for them, see `maxima`."""
         self._passing: IntArray | None = None
-        self._most_passing = -1
-        """Of its rows, so far: with more, it takes more bytes."""
+        self._most_passing = self._most_nodes = -1
+        """Rows so far: with more, it takes more bytes."""
         self._scaled: list[_Scaled] = []
         """Those of `normalizing`, where they are part of the totals, see `is_in_full`."""
         self._looked_at = looked_at
@@ -749,7 +756,7 @@ class TemplateCache(Shared):
         """Return the rows that passed every kept filter, ascending."""
         if self._passing is None:
             self._passing = self.ok.nonzero()[0]
-            if len(self._passing) > self._most_passing:
+            if _is_more(len(self._passing), self._most_passing):
                 self._most_passing, self.grew = len(self._passing), True
         return self._passing
 
@@ -883,7 +890,7 @@ class TemplateCache(Shared):
         return renewals
 
     def _put_together(self) -> None:
-        before = len(self._ok), len(self._scaled)
+        scaled = len(self._scaled)
         self._renewals = self._count_renewals()
         self._ok = self._passes(ALL_ROWS)
         self.count = int(np.count_nonzero(self._ok))
@@ -891,8 +898,14 @@ class TemplateCache(Shared):
         if self._maxima is not None:
             self._maxima = self._new_maxima()
         self.changes.note_all()
-        self.grew |= before != (len(self._ok), len(self._scaled))
+        self.grew |= scaled != len(self._scaled)
+        self._note_size(len(self._ok))
         self._passing = None
+
+    def _note_size(self, size: int) -> None:
+        """Note how many nodes there are."""
+        if _is_more(size, self._most_nodes):
+            self._most_nodes, self.grew = size, True
 
     def _new_maxima(self) -> BlockMaxima:
         if self._accelerator.kernels is None or len(self._parts) == 1 or self._scaled:
@@ -936,7 +949,7 @@ class TemplateCache(Shared):
             ok, totals = self._sums(rows)
             self._maxima.write(rows, totals, size=size)
         if len(self._ok) != size:
-            self.grew = True
+            self._note_size(size)
             self._ok = _resized(self._ok, size)
             self._ok[rows] = ok
             self.count = int(np.count_nonzero(self._ok))
