@@ -17,6 +17,7 @@ from kube_policy_scheduler.cluster import kept_views, objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.kept_views import KeptBytes, most_kept_bytes
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.templates_in_use import MOST_IDLE
 from kube_policy_scheduler.framework.decide.cycle import Cycle
 from kube_policy_scheduler.framework.default_profile import kubernetes_profile
 from kube_policy_scheduler.framework.evaluate.evaluation import evaluate
@@ -36,6 +37,7 @@ def node(name: str, *, zone: str = "a", taint: str = "", image: str = "", cpu: s
         "spec": {"taints": [{"key": taint, "value": "", "effect": "NoSchedule"}] if taint else []},
         "status": {
             "allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "5"},
+            "conditions": [{"type": "Ready", "status": "True"}],
             "images": [{"names": [image], "sizeBytes": 500_000_000}] if image else [],
         },
     }
@@ -250,7 +252,31 @@ def test_all_that_is_kept_stays_within_one_limit(cluster: Cluster) -> None:
             cluster.set_node(node(f"n{5 + turn}", zone="b", cpu="3"))
 
     assert hosts[plenty] == hosts[little]
+    assert None not in hosts[plenty]
     assert little.kept.taken <= 20_000 < plenty.kept.taken
+
+
+def test_ranked_totals_come_back_where_there_is_just_room_for_them(cluster: Cluster) -> None:
+    """Without room, totals are added up for each pod; what that takes must not keep the ranked ones out for ever."""
+    kept, profile = KeptBytes(), profile_of("filter node.ready\nspread by pod.label.name\nscore node.free.cpu\n")
+    cycle = Cycle(kept=kept)
+    for number in range(5, 400):
+        cluster.set_node(node(f"n{number}"))
+    pods = [pod(cluster, f"p{number}", cpu=f"{100 + number}m") for number in range(2 * MOST_IDLE)]
+
+    def decide_in_turn(*, rounds: int) -> None:
+        for each in pods * rounds:
+            cycle.decide(frame(each, cluster), profile)
+            cluster.place(each, "n5")
+
+    decide_in_turn(rounds=2)
+    before = kept.taken
+    kept.given = kept.most = before + before // 16
+    for each in pods:
+        cluster.displace(each.uid)  # so what they were ranked by is not counted any more, and then anew
+    decide_in_turn(rounds=20)
+
+    assert kept.taken == pytest.approx(before, rel=0.01)
 
 
 def test_templates_that_share_all_answers_are_counted_once(cluster: Cluster) -> None:

@@ -12,7 +12,7 @@ Three kinds of such scores follow from little that changes seldom, and are kept 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Protocol, TypeVar, cast
+from typing import ClassVar, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,8 +45,8 @@ _REBUILD_SHARE = 8
 FEWEST_BY_DOMAIN = 8_192
 """With fewer nodes, a score by domain is added up for all of them: 67 µs a decision instead of 93 with 2,000 nodes, 71
 instead of 92 with 5,000, about the same with 10,000, and 149 instead of 102 with 20,000."""
-_BYTES_A_NODE = 16
-"""At least, of ranked totals."""
+_BYTES_A_NODE = 9
+"""Of totals, with the maxima of blocks, without the layers."""
 _FEW_ROWS = 8
 """Up to this many rows are ranked faster one by one."""
 _SPARE_COUNTS = 16
@@ -74,6 +74,7 @@ class _Changed:
 class _Layer(Protocol):
     """One score of all feasible nodes."""
 
+    bytes_a_node: ClassVar[int]
     is_kept: bool
     """False if it turned out that the score cannot be kept."""
 
@@ -100,6 +101,7 @@ class _ByCount(Measured):
     """A score by counted pods of each node."""
 
     borrowed = frozenset({"_counter"})
+    bytes_a_node: ClassVar = 4
 
     def __init__(self, plugin: ScoresByCount, weight: float, counter: Counter, accelerator: Accelerator) -> None:
         self.is_kept = True
@@ -116,9 +118,6 @@ class _ByCount(Measured):
         self._extremes = (0, 0)
         self.by_count: FloatArray = np.zeros(1)
         """`float64[most + 1]`: the scores by number of pods."""
-
-    def is_counted(self) -> bool:
-        return self._counter.live
 
     def pending(self, frame: Frame) -> Sequence[int] | None:
         counted = self._counter.changed_since(self._read)
@@ -185,6 +184,8 @@ class _ByCount(Measured):
 
 class _Compared(Measured):
     """A score of scope FEASIBLE. It is kept if it follows from a value of each node and the extremes of that value."""
+
+    bytes_a_node: ClassVar = 9
 
     def __init__(self, plugin: ScorePlugin, weight: float, prepared: Ready) -> None:
         self.is_kept = True
@@ -320,9 +321,18 @@ def _columns_of(layers: Sequence[_Layer]) -> tuple[_Compared | None, _ByCount | 
 class RankedTotals(Measured):
     """The totals of one template's feasible nodes."""
 
+    borrowed = frozenset({"_counters"})
+
     def __init__(
-        self, layers: Sequence[_Layer], by_domain: tuple[ScoresByDomain, float] | None, accelerator: Accelerator
+        self,
+        layers: Sequence[_Layer],
+        by_domain: tuple[ScoresByDomain, float] | None,
+        accelerator: Accelerator,
+        *,
+        counters: Sequence[Counter],
     ) -> None:
+        """Start without totals; counters: of the pods that scores count."""
+        self._counters = counters
         self._layers = layers
         self._columns = _columns_of(layers)
         self._accelerator = accelerator
@@ -336,7 +346,7 @@ class RankedTotals(Measured):
 
     def is_of_use(self) -> bool:
         """Return whether the pods that it follows are still counted."""
-        return all(layer.is_counted() for layer in self._layers if isinstance(layer, _ByCount))
+        return all(counter.live for counter in self._counters)
 
     def best(self, frame: Frame, cache: TemplateCache, *, constant: float) -> BlockMaxima | TiedRows | None:
         """Return the nodes with the highest total, or where they are found; None if the totals cannot be kept.
@@ -465,8 +475,6 @@ def best_ranked(
     known = caches.along.get((cache, key))
     if isinstance(known, RankedTotals):
         return known.best(frame, cache, constant=constant)
-    if not caches.has_room(_BYTES_A_NODE * len(cache.ok)):
-        return None
     layers: list[_Layer] = []
     by_domain = None
     for plugin, weight, prepared in scores:
@@ -476,8 +484,10 @@ def best_ranked(
             by_domain = plugin, weight
         else:
             layers.append(_Compared(plugin, weight, prepared))
-    cache.drop_maxima()
-    ranked = RankedTotals(layers, by_domain, caches.accelerator)
+    if not caches.make_room(cache, sum([layer.bytes_a_node for layer in layers], _BYTES_A_NODE) * len(cache.ok)):
+        return None
+    counters = [of for _, of in key if isinstance(of, Counter)]
+    ranked = RankedTotals(layers, by_domain, caches.accelerator, counters=counters)
     found = ranked.best(frame, cache, constant=constant)
     caches.keep_along(cache, key, ranked)
     return found
@@ -488,9 +498,11 @@ def may_be_kept(plugin: ScorePlugin) -> bool:
     return isinstance(plugin, ScoresByCount | ScoresByDomain) or plugin.scope is Scope.FEASIBLE
 
 
-def _key(frame: Frame, scores: Sequence[tuple[ScorePlugin, float, Ready]]) -> Hashable | None:
+def _key(
+    frame: Frame, scores: Sequence[tuple[ScorePlugin, float, Ready]]
+) -> tuple[tuple[ScorePlugin, Hashable], ...] | None:
     """Return what the ranked totals of a template follow from besides it; None if they cannot be kept."""
-    key: list[Hashable] = []
+    key: list[tuple[ScorePlugin, Hashable]] = []
     by_domain = 0
     for plugin, _, prepared in scores:
         if not may_be_kept(plugin):

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kube_policy_scheduler.cluster.footprint import Measured, Shared
+from kube_policy_scheduler.cluster.footprint import Measured, Shared, footprint
 from kube_policy_scheduler.cluster.journal import Journal
 from kube_policy_scheduler.cluster.kept_views import KeptBytes, KeptView
 from kube_policy_scheduler.cluster.nodes import ALL_ROWS, BoolArray, FloatArray, IntArray, NodeTable, Rows
@@ -733,10 +733,17 @@ class TemplateCache(Shared):
             self.grew = True
         return self._maxima
 
-    def drop_maxima(self) -> None:
-        """Keep no totals until somebody asks for their maxima again."""
+    @property
+    def totals_bytes(self) -> int:
+        """Return how many bytes `drop_totals` frees."""
+        return footprint(self._maxima, self._passing, self._feasible_scores)[0] if self.is_kept else 0
+
+    def drop_totals(self) -> None:
+        """Keep no totals, nor what else it takes to add them up for each pod, until somebody asks for that again."""
         if self.is_kept:
-            self._maxima = None
+            self._maxima = self._passing = None
+            self._most_passing = -1
+            self._feasible_scores.clear()
 
     def total(self, row: int) -> float:
         """Return the sum of the kept scores for a row, -inf if it did not pass; see `is_in_full`."""
@@ -1150,9 +1157,21 @@ class TemplateCaches:
                 self.along.measure((cache, each))
         return cache
 
-    def has_room(self, more: int) -> bool:
-        """Return whether so many bytes more may be kept along with templates; those that nobody uses make room."""
-        return self._kept.has_room(more)
+    def make_room(self, cache: TemplateCache, more: int) -> bool:
+        """Make room for something that is kept along with a template in the place of its totals; return whether it is.
+
+        more: bytes. What nobody uses makes room, and the totals, which take about as much.
+        """
+        for key in tuple(cache.along):
+            known = self.along.get((cache, key))
+            if known is not None and not known.is_of_use():
+                self.along.pop((cache, key))
+        if not self._kept.has_room(more - cache.totals_bytes):
+            return False
+        cache.drop_totals()
+        for each in [each for each, held in self._by_template.items() if held is cache]:
+            self._by_template.measure(each)
+        return True
 
     def keep_along(self, cache: TemplateCache, key: Hashable, thing: KeptAlong) -> None:
         """Keep something that follows the rows of a template, as long as the template is kept."""
