@@ -981,7 +981,8 @@ class TemplateCache(Shared):
         return bool(turned)
 
     def _added_columns(self) -> list[FloatArray]:
-        return [part.base for part in self._parts if part.scores] + [scaled.final for scaled in self._scaled]
+        columns = [part.base for part in self._parts if part.scores]
+        return columns + [scaled.final for scaled in self._scaled] if self._scaled else columns
 
     def summands(self) -> Summands | None:
         """Return six columns, of length 0 where there are fewer: added in this order they are `total` where `ok` is.

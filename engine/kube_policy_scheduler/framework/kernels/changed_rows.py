@@ -27,6 +27,7 @@ class ChangedRows:
         self.nodes = nodes
         self._journals = journals
         self._positions = [journal.end for journal in journals]
+        self._identities = nodes.identity_changes.end
         self._taken: tuple[list[int], Changed] = (self._positions, _NO_ROWS)
         """The last answer, and the positions that it was read from."""
         self._array: tuple[Sequence[int], IntArray] = (_NO_ROWS, np.zeros(0, np.int64))
@@ -43,18 +44,15 @@ class ChangedRows:
         beside: a reader of the same journals that was asked a moment ago. If it began where this one is, they get the
         same answer.
         """
+        if beside is not None and beside._journals == self._journals and self.take_beside(beside):
+            return self._taken[1]
         positions = list(map(_END, self._journals))
         if positions == self._positions:
             return _NO_ROWS
-        if beside is not None and beside._taken[0] == self._positions and beside._positions == positions:
-            rows = beside._taken[1]
-        else:
-            found = self._read()
-            if found is None:
-                return None
-            rows = found
-        self._taken = (self._positions, rows)
-        self._positions = positions
+        rows = self._read()
+        if rows is not None:
+            self._taken = (self._positions, rows)
+            self._positions = positions
         return rows
 
     def take_beside(self, other: ChangedRows) -> bool:
@@ -80,4 +78,7 @@ class ChangedRows:
             rows = list(dict.fromkeys(rows))
         if len(rows) * _REBUILD_SHARE > size:
             return ALL_ROWS
+        before, self._identities = self._identities, self.nodes.identity_changes.end
+        if before == self._identities:  # no node has gone
+            return rows
         return rows if max(rows, default=0) < size else [row for row in rows if row < size]
