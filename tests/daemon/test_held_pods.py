@@ -165,7 +165,8 @@ def test_no_member_of_a_gang_starts_while_it_is_held_and_in_the_end_all_do(
         await calm.after(90)
         assert began.keys() >= {f"g{at}" for at in range(len(windows))}
         for at, (start, length) in enumerate(windows):
-            assert not start + 0.1 < began[f"g{at}"] < start + length - 0.1, (at, began)
+            # the scheduler sees a pod somewhat later, and its binding arrives somewhat later
+            assert not start + 0.4 < began[f"g{at}"] < start + length - 0.1, (at, began)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gang_table, "PAUSE_FACTOR", 1e9)

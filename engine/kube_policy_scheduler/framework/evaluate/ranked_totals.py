@@ -359,7 +359,7 @@ class RankedTotals(Measured):
             return None
         size = self._size
         changed = self._follow(frame, cache, constant=constant)
-        self._is_kept = all([layer.is_kept for layer in self._layers])
+        self._is_kept = all(layer.is_kept for layer in self._layers)
         if not self._is_kept:
             self._layers = ()
             return None

@@ -295,11 +295,6 @@ def _is_one_number(scores: NDArray[Any]) -> bool:
     return scores.strides == (0,)
 
 
-def _is_more(rows: int, before: int) -> bool:
-    """Return whether there are so many more rows than before that what is kept of them is to be measured again."""
-    return rows > before + max(0, before) // _MEASURED_SHARE
-
-
 def _resized(array: NDArray[Any], size: int) -> NDArray[Any]:
     """Return an array of another length; new elements are undefined."""
     if len(array) == size:
@@ -649,7 +644,7 @@ class TemplateCache(Shared):
         """None until somebody asks for them, see `maxima`."""
         self._passing: IntArray | None = None
         self._most_passing = self._most_nodes = -1
-        """Rows so far: with more, it takes more bytes."""
+        """With more rows than these it takes so many more bytes that it is measured again."""
         self._scaled: list[_Scaled] = []
         """Those of `normalizing`, where they are part of the totals, see `is_in_full`."""
         self._looked_at = looked_at
@@ -763,8 +758,8 @@ class TemplateCache(Shared):
         """Return the rows that passed every kept filter, ascending."""
         if self._passing is None:
             self._passing = self.ok.nonzero()[0]
-            if _is_more(len(self._passing), self._most_passing):
-                self._most_passing, self.grew = len(self._passing), True
+            if (rows := len(self._passing)) > self._most_passing:
+                self._most_passing, self.grew = rows + rows // _MEASURED_SHARE, True
         return self._passing
 
     def feasible_score(self, plugin: ScorePlugin, passing: Frame, prepared: Ready) -> FloatArray | IntArray:
@@ -906,13 +901,9 @@ class TemplateCache(Shared):
             self._maxima = self._new_maxima()
         self.changes.note_all()
         self.grew |= scaled != len(self._scaled)
-        self._note_size(len(self._ok))
+        if (size := len(self._ok)) > self._most_nodes:
+            self._most_nodes, self.grew = size + size // _MEASURED_SHARE, True
         self._passing = None
-
-    def _note_size(self, size: int) -> None:
-        """Note how many nodes there are."""
-        if _is_more(size, self._most_nodes):
-            self._most_nodes, self.grew = size, True
 
     def _new_maxima(self) -> BlockMaxima:
         if self._accelerator.kernels is None or len(self._parts) == 1 or self._scaled:
@@ -956,7 +947,8 @@ class TemplateCache(Shared):
             ok, totals = self._sums(rows)
             self._maxima.write(rows, totals, size=size)
         if len(self._ok) != size:
-            self._note_size(size)
+            if size > self._most_nodes:
+                self._most_nodes, self.grew = size + size // _MEASURED_SHARE, True
             self._ok = _resized(self._ok, size)
             self._ok[rows] = ok
             self.count = int(np.count_nonzero(self._ok))

@@ -44,7 +44,8 @@ class ChangedRows:
         beside: a reader of the same journals that was asked a moment ago. If it began where this one is, they get the
         same answer.
         """
-        if beside is not None and beside._journals == self._journals and self.take_beside(beside):
+        if beside is not None and beside._taken[0] == self._positions and beside._journals == self._journals:
+            self._taken, self._positions = beside._taken, beside._positions
             return self._taken[1]
         positions = list(map(_END, self._journals))
         if positions == self._positions:
