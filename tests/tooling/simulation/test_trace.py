@@ -132,6 +132,7 @@ def openb(name: str, *, seed: int = 1, pods: str = "openb_pod_list_default.csv")
 
 
 @needs_openb
+@pytest.mark.long
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("name", "at_100", "at_130", "within"), [("best-fit", 92.86, 93.08, 0.7), ("fgd", 95.23, 95.39, 0.5)]
@@ -145,6 +146,7 @@ def test_one_seed_of_the_experiment_is_near_the_authors_mean(
 
 
 @needs_openb
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_lists_with_models_are_kept_to() -> None:
     found = openb("random", pods="openb_pod_list_gpuspec10.csv")
