@@ -150,7 +150,12 @@ def why_not(
             now_short = replace(now_short, nodes={**now_short.nodes, "pods": frozenset(places.values())})
         own = short_of_its_guarantee(view, unit, places, evicted, by_share=by_share)
         guaranteed = replace(now_short, queues={**now_short.queues, **own})
-        for asker in (Asker(unit, short, reclaim), Asker(unit, guaranteed, reclaim, by_priority=True)):
+        shortages = [short]
+        if reserves:  # any of what is requested may be what the one lacks that room is reserved for
+            there = frozenset(places.values())
+            shortages += [replace(short, nodes={**short.nodes, each: there}) for each in unit.resources()]
+        askers = [Asker(unit, each, reclaim) for each in shortages]
+        for asker in (*askers, Asker(unit, guaranteed, reclaim, by_priority=True)):
             illegal = why_illegal(view, asker, evicted)
             if not illegal:
                 return ""

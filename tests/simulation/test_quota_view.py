@@ -103,6 +103,18 @@ def test_a_gang_asks_for_what_each_of_its_members_requests(guaranteed: int, may:
     assert (why_not(cluster, large, (victim,), "n", Steady(0.0), reclaim=Reclaim.GUARANTEES) == "") is may
 
 
+@pytest.mark.parametrize("reserves", [True, False])
+def test_a_guarantee_is_got_on_a_node_that_has_too_little_beside_what_is_reserved(reserves: bool) -> None:
+    text = 'queue one for pods where pod.namespace == "one" min cpu 2\n'
+    text += 'queue two for pods where pod.namespace == "two"\nreclaim\n'
+    runs = Pod("runs", {"cpu": 1_000, "pods": 1}, "two", node="n")
+    cluster, _ = cluster_of(text, Node("n", {"cpu": 3_000, "pods": 9}), runs)
+    asks = cluster.templates.pod(pod_object(Pod("asks", {"cpu": 2_000, "pods": 1}, "one")))
+    (victim,) = cluster.pods.values()
+    why = why_not(cluster, asks, (victim,), "n", Steady(0.0), reclaim=Reclaim.GUARANTEES, reserves=reserves)
+    assert (why == "") is reserves
+
+
 def test_members_beyond_the_size_of_a_gang_ask_for_room_beside_each_other() -> None:
     """What one of them was promised, another one does not get."""
     text = 'queue one for pods where pod.namespace == "one" min cpu 4\n'
