@@ -90,6 +90,7 @@ async def test_metrics_are_served_in_the_format_that_the_scraper_asks_for(sessio
             assert (await response.text()).endswith("# EOF\n")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("accepted", ["text/plain", "application/openmetrics-text; version=1.0.0"])
 async def test_a_scrape_in_slices_is_the_same_text(session: ClientSession, accepted: str) -> None:
     registry = CollectorRegistry()

@@ -287,6 +287,7 @@ def test_warnings_about_partial_answers_are_kept() -> None:
     assert reading.warnings == ("store-1 is down",)
 
 
+@pytest.mark.long
 def test_as_many_series_as_the_largest_clusters_have_nodes() -> None:
     labels = ",".join(f'"label{place}":"some text of usual length"' for place in range(6))
     one = '{"metric":{"__name__":"load","node":"n%d",' + labels + '},"value":[1700000000.5,"%d"]}'

@@ -140,6 +140,7 @@ HOSTILE = {
 """How each begins, what is repeated, how often, and how it ends: whole, they take 90 MB."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_answer_takes_many_times_its_size(name: str) -> None:
     begins, repeated, times, ends = HOSTILE[name]

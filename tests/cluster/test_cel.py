@@ -260,6 +260,7 @@ def test_results_of_all_selectors_together_are_bounded_by_their_bytes(
         remembered.forget()
 
 
+@pytest.mark.long
 def test_compiled_expressions_are_bounded_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_selectors._compiled.kept_bytes, "most", 500_000)
     each = " && ".join(f'device.driver == "d{number}"' for number in range(300))

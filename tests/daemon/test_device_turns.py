@@ -228,6 +228,7 @@ def test_a_pod_that_is_deleted_between_two_turns_is_gone(failures: list[str]) ->
     run(tell)
 
 
+@pytest.mark.long
 def test_what_failed_for_a_template_is_not_searched_again(meter: Meter, failures: list[str]) -> None:
     def tell(stage: Stage) -> None:
         nodes_with(stage, 30)

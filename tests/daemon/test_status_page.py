@@ -163,6 +163,7 @@ def policy_without_code() -> str:
     )
 
 
+@pytest.mark.long
 def test_many_nodes_and_pods_take_the_scheduler_little_time() -> None:
     """A guard against blow-ups: 4 ms for the snapshot and 40 ms in the thread, on a quiet machine."""
     scene = Scene(nodes=5000, pending=2000)

@@ -214,6 +214,7 @@ def test_odd_values_on_a_pod_do_not_stop_a_decision(value: str) -> None:
     assert stage.decide(stage.pod(app="web")).host is not None
 
 
+@pytest.mark.long
 def test_no_secret_is_shown(tmp_path: Path) -> None:
     head = "apiVersion: policy-scheduler/v1alpha1\nkind: PolicySchedulerConfiguration\n"
     settings = parse_settings(Source("c.yaml", f"{head}prometheus: {{url: 'https://ann:hunter2@p:9090/x'}}\n"))

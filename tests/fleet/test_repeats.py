@@ -120,6 +120,7 @@ class _World:
             self._fleet = None
 
 
+@pytest.mark.long
 @settings(max_examples=400, deadline=None)
 @given(
     st.sampled_from(COMPILED),

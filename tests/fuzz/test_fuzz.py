@@ -23,6 +23,7 @@ def test_policies_that_mean_something_are_answered_at_every_stage(text: str) -> 
     examine(text)
 
 
+@pytest.mark.long
 def test_policies_of_this_repository_are_answered_at_every_stage() -> None:
     texts = policy_texts()
     assert len(texts) > 100

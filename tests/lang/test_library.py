@@ -35,6 +35,7 @@ def test_a_shipped_policy_is_formatted_and_has_tests(file: Path) -> None:
     assert file.with_suffix(".test.yaml").exists()
 
 
+@pytest.mark.long
 def test_a_hundred_policies_of_thirty_statements_are_loaded_soon() -> None:
     lines = [
         "filter node.ready and fits(cpu, mem)",

@@ -173,6 +173,7 @@ MANY = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("line", MANY.values(), ids=MANY)
 def test_as_many_statements_as_a_file_may_have_are_linted_soon_and_one_more_is_refused(
     line: Callable[[int], str],

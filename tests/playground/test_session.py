@@ -499,6 +499,7 @@ def test_findings_that_nobody_waits_for_end_between_two_rules() -> None:
     assert asked.lint(asked.opened) == session().lint(asked.opened)
 
 
+@pytest.mark.long
 @settings(max_examples=10, deadline=None)
 @given(
     st.lists(st.sampled_from(TESTS[:-4]), max_size=8).map(lambda tests: [*FIRST, *tests]),

@@ -225,6 +225,7 @@ def test_governing_is_covered_only_with_other_policies(tmp_path: Path) -> None:
     assert seen(both)['condition pod.namespace == "default"'] == "true /false"
 
 
+@pytest.mark.long
 def test_the_tests_of_our_own_policies_cover_them() -> None:
     coverage = Coverage()
     for path in SUITES:

@@ -56,6 +56,7 @@ SHIPPED = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", SHIPPED)
 def test_of_our_own_policies_every_clause_and_branch_is_shown(
     policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

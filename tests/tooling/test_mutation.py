@@ -99,6 +99,7 @@ def test_a_query_is_never_changed() -> None:
     assert not [m for m in mutants_of('score promql("up == 1")') if "up" in m.span.text and "other" in m.text]
 
 
+@pytest.mark.long
 def test_most_mutants_are_policies() -> None:
     some = [mutant for path in POLICIES for mutant in mutants_of(path.read_text())][::4]
     made = [load([mutant.applied()]).policy_set for mutant in some]

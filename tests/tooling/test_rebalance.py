@@ -357,6 +357,7 @@ def test_after_a_pass_its_moves_are_where_the_next_pass_leaves_them(
     assert following.moves[:1] == () or following.moves[0].pod not in moved
 
 
+@pytest.mark.long
 def test_on_random_clusters_no_move_is_undone() -> None:
     assert sum(random_moves.check(seed) for seed in range(200)) > 150
 

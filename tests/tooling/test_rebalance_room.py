@@ -233,6 +233,7 @@ def test_a_cluster_that_is_too_large_is_searched_greedily(monkeypatch: pytest.Mo
     assert (len(found.moves), found.not_exact) == (2, TOO_LARGE)
 
 
+@pytest.mark.long
 def test_what_cannot_matter_keeps_no_large_cluster_from_the_exact_search() -> None:
     """300 workloads of three sizes and 600 nodes: a variable for each pair alone would be 540,000."""
     nodes = [node(f"a{at}", 9) for at in range(300)] + [node(f"b{at}") for at in range(300)]

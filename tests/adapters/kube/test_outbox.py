@@ -144,6 +144,7 @@ def test_many_namespaces_that_fail_leave_room_for_one_that_does_not() -> None:
     story(tell)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("wrong", [hangs, denies], ids=["hang", "are refused"])
 @pytest.mark.parametrize("number", [1, 2, 50, 1000])
 def test_what_is_written_first_waits_for_nothing_that_failed_before_in_its_namespace(
@@ -206,6 +207,7 @@ def test_first_tries_that_hang_in_namespaces_that_are_known_to_fail_leave_room_f
     story(tell)
 
 
+@pytest.mark.long
 def test_namespaces_that_have_nothing_to_write_any_more_are_forgotten() -> None:
     async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
         gc.collect()

@@ -62,6 +62,7 @@ def ours(name: str, short: Mapping[str, Any]) -> objects.Pod:
     return pod
 
 
+@pytest.mark.long
 @given(EVENTS, st.integers(0, len(PODS) - 1))
 def test_each_decision_is_reproduced_by_its_test(events: list[Any], variant: int) -> None:
     kept = World()

@@ -52,6 +52,7 @@ def test_a_reservation_for_which_more_pods_would_have_to_end_than_are_looked_at(
     assert len(_notes(found)) == (1 if most < 4 else 0)
 
 
+@pytest.mark.long
 def test_what_people_and_programs_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reclaim, "MOST_DISPLACED", 3)
     monkeypatch.setattr(reservation, "MOST_ENDS", 3)
