@@ -215,6 +215,28 @@ def test_a_plan_in_turns_comes_to_the_same_as_in_one_go(
     assert turns.picture() == before
 
 
+@given(stages())
+def test_members_that_are_placed_before_room_is_looked_for_come_to_the_same(
+    drawn: tuple[Callable[[], Stage], list[int], int, dict[str, Any]],
+) -> None:
+    make, members, size, spec = drawn
+    found = list[object]()
+    for nodes_a_decision in (0, 10**9):
+        stage = make()
+        before = stage.picture()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(seats, "NODES_A_DECISION", nodes_a_decision)
+            planned = stage.planned(stage.gang(members, size=size, **spec))
+        assert stage.picture() == before
+        if isinstance(planned, Shortfall):
+            message = planned.rejection.message if planned.rejection is not None else ""
+            found.append((planned.message, planned.rejected_by, planned.cut, message))
+        else:
+            evicted = {uid: [victim.name for victim in each.victims] for uid, each in planned.nominations.items()}
+            found.append((hosts_of(planned), evicted))
+    assert found[0] == found[1]
+
+
 def check(holds: bool) -> None:
     assert holds
 
