@@ -359,6 +359,22 @@ def test_limits_count_the_pods_of_a_new_key_in_turns() -> None:
     assert (many - few) / 64 < LINES_EACH_LIMIT, (few, many)
 
 
+def test_which_nodes_queues_share_is_found_in_turns() -> None:
+    def longest(nodes: int) -> int:
+        stage, meter = Stage(nodes=nodes), Lines()
+        policies = _compiled(POLICY + "queue a for pods where pod.label.q min cpu 1\n")
+        steps = stage.scheduler.preparing(policies)
+        taken = []
+        while steps.gi_frame is not None:  # type: ignore[attr-defined]
+            meter.step("turn", lambda: next(steps, None))
+            taken.append(meter.taken.pop("turn"))
+        meter.step("use", lambda: stage.scheduler.use_policies(policies))
+        return max(*taken, meter.taken["use"])
+
+    few, many = longest(3_000), longest(9_000)
+    assert many - few < 1_000, (few, many)
+
+
 def test_limits_by_the_same_key_find_templates_by_one_index() -> None:
     stage = Stage(nodes=2)
     limits = [f"limit sum(request.cpu * {i + 1}) by pod.label.app to 1000000000" for i in range(16)]

@@ -317,6 +317,10 @@ class NodeTable:
         """
         return self._in_steps(key, read, CodedColumn(()))
 
+    def valued_in_steps(self, key: Hashable, read: Callable[[NodeInfo], Any], dtype: DTypeLike) -> Iterator[None]:
+        """Make the column that `valued` returns, as `coded_in_steps` does."""
+        return self._in_steps(key, read, ValueColumn((), dtype))
+
     def _in_steps(self, key: Hashable, read: Callable[[NodeInfo], Any], column: RowColumn) -> Iterator[None]:
         position = self.static_changes.end
         while key not in self._static:

@@ -8,7 +8,7 @@ free there does not.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -36,6 +36,11 @@ def is_usable(info: NodeInfo) -> bool:
     )
 
 
+def find_usable_in_steps(nodes: NodeTable) -> Iterator[None]:
+    """Look at all nodes a few at a time, before something counts what the usable ones offer."""
+    return nodes.valued_in_steps(_USABLE, is_usable, np.bool_)
+
+
 class _Held:
     """What pods hold of resources on one node that is not usable, of queues and of none."""
 
@@ -58,7 +63,8 @@ class UsableCapacity:
             resources: that are counted.
         """
         self._nodes, self._resources = nodes, resources
-        self._unusable: dict[str, _Held] = {info.name: _Held() for info in nodes.infos if not is_usable(info)}
+        unusable = np.flatnonzero(~self._usable()).tolist()
+        self._unusable: dict[str, _Held] = {nodes.infos[row].name: _Held() for row in unusable}
         """By node, also those that are not in the table, as far as they have pods."""
         self._of_none: Counter[str] = Counter()
         """What pods of no queue hold on usable nodes."""

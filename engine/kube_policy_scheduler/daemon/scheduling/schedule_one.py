@@ -27,6 +27,7 @@ from kube_policy_scheduler.cluster.devices.node_devices import ANNOTATION, annot
 from kube_policy_scheduler.cluster.name_order import name_order_in_steps
 from kube_policy_scheduler.cluster.node_selectors import make_masks
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.quotas.usable_capacity import find_usable_in_steps
 from kube_policy_scheduler.cluster.search_work import STEPS_IN_A_TURN, OutOfTurn, most_steps, search_work
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.cluster.steps import Unfinished, in_turn, now
@@ -356,7 +357,10 @@ class Scheduler:
         """
         if are_listed:
             yield from policies.preparing(self.cluster)
-        for tree in dict.fromkeys(profile.queues.tree for profile in policies.profiles if profile.queues is not None):
+        trees = dict.fromkeys(profile.queues.tree for profile in policies.profiles if profile.queues is not None)
+        if trees:
+            yield from find_usable_in_steps(self.cluster.nodes)
+        for tree in trees:
             yield from self.cluster.usage_in_steps(tree)
 
     async def drained(self) -> None:
