@@ -1162,8 +1162,9 @@ class TemplateCaches:
         if not self._kept.has_room(more - cache.totals_bytes):
             return False
         cache.drop_totals()
-        for each in [each for each, held in self._by_template.items() if held is cache]:
-            self._by_template.measure(each)
+        holder = next((each for each, held in self._by_template.items() if held is cache), None)
+        if holder is not None:  # of templates that share it, one is enough: it is counted once
+            self._by_template.measure(holder)
         return True
 
     def keep_along(self, cache: TemplateCache, key: Hashable, thing: KeptAlong) -> None:
