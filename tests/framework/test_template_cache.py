@@ -257,7 +257,7 @@ def test_all_that_is_kept_stays_within_one_limit(cluster: Cluster) -> None:
 
 
 def test_ranked_totals_come_back_where_there_is_just_room_for_them(cluster: Cluster) -> None:
-    """Without room, totals are added up for each pod; what that takes must not keep the ranked ones out for ever."""
+    """Without them, each decision adds up totals. The memory for that must not leave ranked totals without room."""
     kept, profile = KeptBytes(), profile_of("filter node.ready\nspread by pod.label.name\nscore node.free.cpu\n")
     cycle = Cycle(kept=kept)
     for number in range(5, 400):
@@ -273,7 +273,7 @@ def test_ranked_totals_come_back_where_there_is_just_room_for_them(cluster: Clus
     before = kept.taken
     kept.given = kept.most = before + before // 16
     for each in pods:
-        cluster.displace(each.uid)  # so what they were ranked by is not counted any more, and then anew
+        cluster.displace(each.uid)  # their counters are dropped, and the next decisions make new ones
     decide_in_turn(rounds=20)
 
     assert kept.taken == pytest.approx(before, rel=0.01)

@@ -151,7 +151,7 @@ def why_not(
         own = short_of_its_guarantee(view, unit, places, evicted, by_share=by_share)
         guaranteed = replace(now_short, queues={**now_short.queues, **own})
         shortages = [short]
-        if reserves:  # any of what is requested may be what the one lacks that room is reserved for
+        if reserves:  # beside the reserved room, a node may have too little of any requested resource
             there = frozenset(places.values())
             shortages += [replace(short, nodes={**short.nodes, each: there}) for each in unit.resources()]
         askers = [Asker(unit, each, reclaim) for each in shortages]

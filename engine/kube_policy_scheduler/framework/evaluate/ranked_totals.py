@@ -46,7 +46,7 @@ FEWEST_BY_DOMAIN = 8_192
 """With fewer nodes, a score by domain is added up for all of them: 67 µs a decision instead of 93 with 2,000 nodes, 71
 instead of 92 with 5,000, about the same with 10,000, and 149 instead of 102 with 20,000."""
 _BYTES_A_NODE = 9
-"""Of totals, with the maxima of blocks, without the layers."""
+"""What totals take for each node with the maxima of their blocks; the columns of layers come on top."""
 _FEW_ROWS = 8
 """Up to this many rows are ranked faster one by one."""
 _SPARE_COUNTS = 16
@@ -75,6 +75,7 @@ class _Layer(Protocol):
     """One score of all feasible nodes."""
 
     bytes_a_node: ClassVar[int]
+    """What its columns take for each node."""
     is_kept: bool
     """False if it turned out that the score cannot be kept."""
 
@@ -331,7 +332,7 @@ class RankedTotals(Measured):
         *,
         counters: Sequence[Counter],
     ) -> None:
-        """Start without totals; counters: of the pods that scores count."""
+        """Start without totals. counters: they count the pods that scores depend on."""
         self._counters = counters
         self._layers = layers
         self._columns = _columns_of(layers)
@@ -345,7 +346,7 @@ class RankedTotals(Measured):
         self._is_kept = True
 
     def is_of_use(self) -> bool:
-        """Return whether the pods that it follows are still counted."""
+        """Return whether all counters that it depends on are still kept up to date."""
         return all(counter.live for counter in self._counters)
 
     def best(self, frame: Frame, cache: TemplateCache, *, constant: float) -> BlockMaxima | TiedRows | None:

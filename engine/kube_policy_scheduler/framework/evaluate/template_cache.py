@@ -79,7 +79,7 @@ _FEW_ROWS = 8
 _SPARE_SHARE = 8
 """Columns that all kinds share are longer by 1/8 than there are nodes: they are made again less often as nodes come."""
 _MEASURED_SHARE = 64
-"""What is kept of a template is measured again once it has 1/64 rows more: that takes as long as some decisions."""
+"""What is kept for a template is measured again only when it has grown by 1/64: that takes as long as a decision."""
 _FEW_SUMS, _FEW_FOR_LOOPS = 16, 3
 """Up to this many rows are added up faster one by one than as arrays, or by a compiled loop."""
 _MAX_HIGHEST = 8
@@ -644,7 +644,7 @@ class TemplateCache(Shared):
         """None until somebody asks for them, see `maxima`."""
         self._passing: IntArray | None = None
         self._most_passing = self._most_nodes = -1
-        """With more rows than these it takes so many more bytes that it is measured again."""
+        """With more rows than these, the template is measured again."""
         self._scaled: list[_Scaled] = []
         """Those of `normalizing`, where they are part of the totals, see `is_in_full`."""
         self._looked_at = looked_at
@@ -734,7 +734,7 @@ class TemplateCache(Shared):
         return footprint(self._maxima, self._passing, self._feasible_scores)[0] if self.is_kept else 0
 
     def drop_totals(self) -> None:
-        """Keep no totals, nor what else it takes to add them up for each pod, until somebody asks for that again."""
+        """Drop the totals, and what each decision needs to add them up, until the next call that needs them."""
         if self.is_kept:
             self._maxima = self._passing = None
             self._most_passing = -1
@@ -1151,9 +1151,11 @@ class TemplateCaches:
         return cache
 
     def make_room(self, cache: TemplateCache, more: int) -> bool:
-        """Make room for something that is kept along with a template in the place of its totals; return whether it is.
+        """Make room for something that is kept for a template instead of its totals; return whether there is room.
 
-        more: bytes. What nobody uses makes room, and the totals, which take about as much.
+        Drops what is no longer of use for the template, and its totals, which take about as many bytes.
+
+        more: how many bytes are needed.
         """
         for key in tuple(cache.along):
             known = self.along.get((cache, key))

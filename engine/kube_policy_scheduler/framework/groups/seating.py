@@ -66,7 +66,8 @@ MOST_SEARCHED = 32
 MOST_DEPENDENT = 8
 """The same, where members exclude or need each other: then no node is like another, and each step costs more."""
 NODES_A_DECISION = 4_096
-"""That are looked at for room in the time of a decision: of few members, it is faster to place them."""
+"""As many nodes are checked for room in the time of one decision. So a gang of few members is placed without that
+check, which follows only if it does not fit."""
 MOST_NODES = 1_000_000
 """Of all kinds of members together, that are looked at for room: 10 ms."""
 _MOST_DEPTH = 16

@@ -28,6 +28,7 @@ class ChangedRows:
         self._journals = journals
         self._positions = [journal.end for journal in journals]
         self._identities = nodes.identity_changes.end
+        """The end of that journal at the last `_read`; it moves whenever a node goes."""
         self._taken: tuple[list[int], Changed] = (self._positions, _NO_ROWS)
         """The last answer, and the positions that it was read from."""
         self._array: tuple[Sequence[int], IntArray] = (_NO_ROWS, np.zeros(0, np.int64))
