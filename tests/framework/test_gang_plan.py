@@ -629,6 +629,7 @@ def test_a_plan_that_changes_set_back_again_and_again_is_finished_in_one_turn(mo
     stage, turns = Stage(ROOMY, []), 0
     first = stage.gang([2] * 20, size=20)  # there is room for 16
     monkeypatch.setattr(seats.Seating, "has_room", lambda *_, **__: True)
+    monkeypatch.setattr(attempts, "_MOST_BESIDE", 0)
     before = stage.picture()
 
     def between() -> None:
@@ -641,6 +642,40 @@ def test_a_plan_that_changes_set_back_again_and_again_is_finished_in_one_turn(mo
     assert isinstance(stage.planned(first, most=1, between=between), Shortfall)
     assert 1 < turns < 100
     assert stage.picture() == before
+
+
+def test_a_plan_goes_on_though_pods_come_to_the_nodes_of_its_members() -> None:
+    stage = Stage({f"n{number}": 3 for number in range(13)}, [])
+    first, turns = stage.gang([1] * 12, size=12), count()
+
+    def between() -> None:
+        turn = next(turns)
+        stage.run(f"comes{turn}", f"n{turn}", cores=1, priority=0)
+
+    found = stage.planned(first, most=1, between=between)
+    assert len(set((hosts_of(found) or {}).values()) & {f"n{turn}" for turn in range(next(turns))}) > 1
+    assert stage.algorithm.decisions == 12
+
+
+def test_a_member_whose_node_is_taken_between_turns_gets_another_one() -> None:
+    def planned(taken: str) -> tuple[dict[str, str | None], int]:
+        stage = Stage(ROOMY, [])
+        first, turns = stage.gang([2] * 4, size=4), count()
+
+        def between() -> None:
+            if next(turns) == 2 and taken:  # three members have got a node
+                stage.run("takes", taken, cores=8, priority=0)
+
+        hosts = hosts_of(stage.planned(first, most=1, between=between))
+        assert hosts is not None
+        return hosts, stage.algorithm.decisions
+
+    before, decisions = planned("")
+    assert decisions == 4
+    hosts = [str(host) for host in before.values()]
+    after, decisions = planned(hosts[0])
+    assert hosts[0] not in after.values()
+    assert decisions == 4 + hosts[:3].count(hosts[0])
 
 
 NOWHERE = {"nodeSelector": {"no": "node"}}

@@ -43,6 +43,8 @@ LIST_WORK = 16
 _FEW = 8
 """If placements are tried on more than 1/8 of the nodes, a search for victims ends in one turn: the next turn would
 search all these nodes again."""
+_MOST_BESIDE = 32
+"""If others changed the nodes of more placed pods between two turns, the attempt starts over."""
 _LARGE = 2**61
 """From such sums on, columns may show less than what is requested."""
 
@@ -200,8 +202,9 @@ class Attempt:
         self._algorithm.cycle.pass_over_changes()
 
     def resume(self) -> bool:
-        """Go on with what was tried; return False if something changed that it rests on: nothing is tried then.
+        """Go on with what was tried; return False if it starts over: nothing is tried then.
 
+        A pod that has got a free node which others changed stays there if it still fits. If not, it gets another one.
         What others changed elsewhere is looked at as if nobody had looked there yet.
         """
         self._algorithm.cycle.take_in_changes(self._cluster)
@@ -209,8 +212,10 @@ class Attempt:
         if nodes is not self._rows.nodes or nodes.size != self._size or rows is None or isinstance(rows, slice):
             return False
         changed = {nodes.infos[row].name for row in rows}
-        on = {change.node_name for change in self._changes}
-        if not changed.isdisjoint(on) or not on <= nodes.rows.keys():
+        if not all(change.node_name in nodes.rows for change in self._changes):
+            return False
+        beside = [place for place, change in enumerate(self._changes) if change.node_name in changed]
+        if len(beside) > _MOST_BESIDE or not self._are_free_seats(beside):
             return False
         if any(name in self._cluster.nominated for name in self._opened):
             return False
@@ -226,7 +231,45 @@ class Attempt:
         self._show(max(needed, default=0))
         self._began = self._algorithm.work
         self._told = self._began + REPEATED_WORK * self._shown
-        return True
+        if all(map(self._seat_again, beside)):
+            return True
+        self._hide(0)
+        return False
+
+    def _are_free_seats(self, places: Iterable[int]) -> bool:
+        """Return whether some changes place pods on free nodes, so that each may get another one by itself.
+
+        It may not if somebody is evicted, if pods on other nodes have a say, or with devices, which others may get then.
+        """
+        changes = [self._changes[place] for place in places]
+        return not changes or (
+            all(each.placed is not None for each in self._changes)
+            and all(
+                change.placed is not None
+                and change.decision is not None
+                and not self.looks_elsewhere(change.placed)
+                and not has_claims(change.pod.template, self._cluster)
+                for change in changes
+            )
+        )
+
+    def _seat_again(self, place: int) -> bool:
+        """Leave a pod on its free node if it still fits there, or give it another one; return whether it has one."""
+        change = self._changes[place]
+        member = change.placed
+        assert member is not None
+        if self.still_fits(member):
+            return True
+        self._take_back(change)
+        self._rejected.clear()
+        decision = self.decide(member)
+        if decision.host is not None:
+            change = self._changes[place] = _Change(member.pod, decision.host, member, decision)
+            self.placed[member.pod.uid], self.decisions[member.pod.uid] = decision.host, decision
+            self._own.add(decision.host)
+        self._do(change)
+        self._rejected.clear()
+        return decision.host is not None
 
     # --- decisions -----------------------------------------------------------------------------------
 
