@@ -76,7 +76,6 @@ def test_few_new_objects_are_looked_at_by_one_full_collection() -> None:
             kept += ([] for _ in range(300_000))
     finally:
         gc.callbacks.remove(collected)
-        gc.unfreeze()
         after = gc.get_threshold()
         gc.set_threshold(*others)
     assert len(looked_at) > 4

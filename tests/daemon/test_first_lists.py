@@ -32,7 +32,6 @@ class Listing:
 @pytest.fixture(autouse=True)
 def _collector() -> Iterator[None]:
     yield
-    gc.unfreeze()
     gc.enable()
 
 

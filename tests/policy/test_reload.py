@@ -156,7 +156,6 @@ def test_a_set_has_no_cycles_so_it_goes_without_the_garbage_collector() -> None:
         assert load([Source("a.policy", f"# again\n{text}")]).policy_set is not None
         assert gc.collect() == 0
     finally:
-        gc.unfreeze()
         gc.enable()
 
 
