@@ -215,7 +215,9 @@ class Attempt:
         if not all(change.node_name in nodes.rows for change in self._changes):
             return False
         beside = [place for place, change in enumerate(self._changes) if change.node_name in changed]
-        if len(beside) > _MOST_BESIDE or not self._are_free_seats(beside):
+        if beside and any(change.placed is None for change in self._changes):
+            return False
+        if len(beside) > _MOST_BESIDE or not all(self._may_move(self._changes[place]) for place in beside):
             return False
         if any(name in self._cluster.nominated for name in self._opened):
             return False
@@ -236,22 +238,14 @@ class Attempt:
         self._hide(0)
         return False
 
-    def _are_free_seats(self, places: Iterable[int]) -> bool:
-        """Return whether some changes place pods on free nodes, so that each may get another one by itself.
+    def _may_move(self, change: _Change) -> bool:
+        """Return whether a pod may get another node by itself.
 
-        It may not if somebody is evicted, if pods on other nodes have a say, or with devices, which others may get then.
+        It may if it has a free node, claims no devices, which others may get then, and no pod elsewhere has a say.
         """
-        changes = [self._changes[place] for place in places]
-        return not changes or (
-            all(each.placed is not None for each in self._changes)
-            and all(
-                change.placed is not None
-                and change.decision is not None
-                and not self.looks_elsewhere(change.placed)
-                and not has_claims(change.pod.template, self._cluster)
-                for change in changes
-            )
-        )
+        if change.placed is None or change.decision is None or has_claims(change.pod.template, self._cluster):
+            return False
+        return not self.looks_elsewhere(change.placed)
 
     def _seat_again(self, place: int) -> bool:
         """Leave a pod on its free node if it still fits there, or give it another one; return whether it has one."""
