@@ -33,13 +33,13 @@ MOST_PLAN_WORK = 500_000
 """Limit of an attempt, 1 s of work, beyond one decision for each member: for other orders, domains and victims. It is
 enough for a few hundred members that each must search for victims on 5,000 nodes, or for many thousands that are alike.
 """
-MOVE_WORK = 32
-"""To place a pod on the columns, or to displace it, see `trial.NODE_WORK`."""
+MOVE_WORK = 12
+"""To place a pod on the columns, or to displace it, see `trials.NODE_WORK`: 10 to 17 µs, or 35 on a slow machine."""
 REPEATED_WORK = 8
 """That a turn does more for each change that it repeats: without it, all turns of a gang together would take as the
 square of its members. A gang of 5,000 takes 15 turns, the longest 0.1 s, where it took 68."""
 LIST_WORK = 16
-"""To list evictions on a node without the columns, see `trial.NODE_WORK`."""
+"""To list evictions on a node without the columns, see `trials.NODE_WORK`."""
 _FEW = 8
 """If placements are tried on more than 1/8 of the nodes, a search for victims ends in one turn: the next turn would
 search all these nodes again."""
