@@ -284,11 +284,12 @@ class Templates:
     def _made(self, pod: objects.Pod) -> PodInfo:
         meta, spec, status = pod.metadata, pod.spec, pod.status
         template = self._template(meta, spec)
-        demand: PodRequests | None = template.memo.get(_EXISTING)
-        if demand is None:
-            demand = template.memo[_EXISTING] = existing(
-                objects.Pod(metadata=objects.ObjectMeta(), spec=template.spec), self._rules
-            )
+        demand = template.demand
+        if template.spec.resources is not None:  # else scoring counts the same on a node
+            if _EXISTING not in template.memo:
+                unresized = objects.Pod(metadata=objects.ObjectMeta(), spec=template.spec)
+                template.memo[_EXISTING] = existing(unresized, self._rules)
+            demand = template.memo[_EXISTING]
         volumes: list[objects.Volume] = []
         local_volumes: list[str] = []
         for volume in spec.volumes or ():
