@@ -657,25 +657,79 @@ def test_a_plan_goes_on_though_pods_come_to_the_nodes_of_its_members() -> None:
     assert stage.algorithm.decisions == 12
 
 
-def test_a_member_whose_node_is_taken_between_turns_gets_another_one() -> None:
-    def planned(taken: str) -> tuple[dict[str, str | None], int]:
-        stage = Stage(ROOMY, [])
-        first, turns = stage.gang([2] * 4, size=4), count()
+@pytest.mark.parametrize("is_gone", [False, True])
+@pytest.mark.parametrize("size", [4, 8, 12, 30])
+def test_a_member_whose_node_is_taken_between_turns_gets_another_one(size: int, is_gone: bool) -> None:
+    def planned(taken: str) -> tuple[list[str | None], int]:
+        """Return the nodes of members, and how many decisions were made; of each node, one takes it whole."""
+        stage = Stage({f"n{number}": 2 for number in range(size + 1)}, [])
+        first, turns = stage.gang([2] * size, size=size), count()
 
         def between() -> None:
-            if next(turns) == 2 and taken:  # three members have got a node
-                stage.run("takes", taken, cores=8, priority=0)
+            if next(turns) == 0 and taken:  # the first member has got a node
+                if is_gone:
+                    stage.cluster.remove_node(taken)
+                    stage.cluster.set_node(node("new", cpu="2"))
+                else:
+                    stage.run("takes", taken, cores=2, priority=20)
 
         hosts = hosts_of(stage.planned(first, most=1, between=between))
         assert hosts is not None
-        return hosts, stage.algorithm.decisions
+        assert set(hosts.values()) <= set(stage.cluster.nodes.rows)
+        return [*hosts.values()], stage.algorithm.decisions
 
     before, decisions = planned("")
-    assert decisions == 4
-    hosts = [str(host) for host in before.values()]
-    after, decisions = planned(hosts[0])
-    assert hosts[0] not in after.values()
-    assert decisions == 4 + hosts[:3].count(hosts[0])
+    assert decisions == size
+    after, decisions = planned(str(before[0]))
+    assert before[0] not in after
+    assert len(set(after)) == size
+    assert decisions == size + 1
+
+
+def test_if_no_other_node_takes_a_member_the_plan_starts_over_and_leaves_nothing() -> None:
+    stage = Stage({"n0": 2, "n1": 2}, [])
+    first, turns = stage.gang([2, 2], size=2), count()
+
+    def between() -> None:
+        if next(turns) == 1:  # both have got a node
+            stage.run("takes", "n0", cores=2, priority=20)
+
+    assert isinstance(stage.planned(first, most=1, between=between), Shortfall)
+    assert {name: set(there) for name, there in stage.cluster.on_node.items() if there} == {"n0": {"takes"}}
+    assert stage.cluster.nodes.requested("cpu").tolist() == [2000, 0]
+
+
+def test_members_that_need_each_other_stay_together_though_the_node_of_one_is_taken() -> None:
+    zone = "topology.kubernetes.io/zone"
+    term = {"labelSelector": {"matchLabels": {"app": "g0"}}, "topologyKey": zone}
+    near = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+    def planned(taken: str) -> list[int]:
+        """Return the nodes of three members; the first one's is taken once all have got one. Two zones have four."""
+        stage, turns = Stage({}, []), count()
+        for number in range(8):
+            stage.cluster.set_node(node(f"n{number}", cpu="2", **{zone: f"z{number // 4}"}))
+        for number, spec in enumerate(({}, near, near)):
+            labels = {"job": "g", "size": "3", "app": f"g{number}"}
+            stage.queue.add(pod(stage.cluster, f"g{number}", cpu="2", priority=10, labels=labels, **spec), NOW)
+        first = stage.queue.pop(NOW)
+        assert first is not None
+
+        def between() -> None:
+            if next(turns) == 2 and taken:
+                zone_of_first = int(taken[1:]) // 4
+                for number in range(8):  # the others of its zone have the members
+                    if number // 4 == zone_of_first and number not in hosts:
+                        stage.run(f"fills{number}", f"n{number}", cores=2, priority=0)
+                stage.run("takes", taken, cores=2, priority=0)
+
+        found = hosts_of(stage.planned(first, most=1, between=between))
+        assert found is not None
+        return [int(str(found[f"g{number}"])[1:]) for number in range(3)]
+
+    hosts: list[int] = []
+    hosts = planned("")
+    assert len({host // 4 for host in planned(f"n{hosts[0]}")}) == 1
 
 
 NOWHERE = {"nodeSelector": {"no": "node"}}

@@ -215,9 +215,7 @@ class Attempt:
         if not all(change.node_name in nodes.rows for change in self._changes):
             return False
         beside = [place for place, change in enumerate(self._changes) if change.node_name in changed]
-        if beside and any(change.placed is None for change in self._changes):
-            return False
-        if len(beside) > _MOST_BESIDE or not all(self._may_move(self._changes[place]) for place in beside):
+        if len(beside) > _MOST_BESIDE or (beside and not self._may_move()):
             return False
         if any(name in self._cluster.nominated for name in self._opened):
             return False
@@ -238,14 +236,18 @@ class Attempt:
         self._hide(0)
         return False
 
-    def _may_move(self, change: _Change) -> bool:
-        """Return whether a pod may get another node by itself.
+    def _may_move(self) -> bool:
+        """Return whether each pod that is placed may get another node by itself.
 
-        It may if it has a free node, claims no devices, which others may get then, and no pod elsewhere has a say.
+        Then all have free nodes, none claims devices, which others may get then, and none looks at pods on other nodes.
         """
-        if change.placed is None or change.decision is None or has_claims(change.pod.template, self._cluster):
+        if any(change.decision is None for change in self._changes):
             return False
-        return not self.looks_elsewhere(change.placed)
+        members = {change.pod.template: change.placed for change in self._changes}.values()
+        return not any(
+            member is None or self.looks_elsewhere(member) or has_claims(member.pod.template, self._cluster)
+            for member in members
+        )
 
     def _seat_again(self, place: int) -> bool:
         """Leave a pod on its free node if it still fits there, or give it another one; return whether it has one."""
@@ -255,14 +257,12 @@ class Attempt:
         if self.still_fits(member):
             return True
         self._take_back(change)
-        self._rejected.clear()
         decision = self.decide(member)
         if decision.host is not None:
             change = self._changes[place] = _Change(member.pod, decision.host, member, decision)
             self.placed[member.pod.uid], self.decisions[member.pod.uid] = decision.host, decision
             self._own.add(decision.host)
         self._do(change)
-        self._rejected.clear()
         return decision.host is not None
 
     # --- decisions -----------------------------------------------------------------------------------
