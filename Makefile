@@ -2,8 +2,10 @@
 
 VENV ?= .venv
 BIN := $(VENV)/bin
-# one more than there are cores, because some tests wait
-WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) + 1 )))
+CORES := $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
+# one more than there are cores, because some tests wait; of the long ones, most do
+WORKERS ?= $(shell echo $$(( $(CORES) + 1 )))
+LONG_WORKERS ?= $(shell echo $$(( $(CORES) * 2 )))
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -22,7 +24,7 @@ test: $(VENV)/.dev ## run the quick tests (under 5 min on two cores); ARGS='-k t
 
 test-long: $(VENV)/.dev ## run the tests with processes, browsers, control planes, packages and simulations
 	@.ci/programs
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'long and not dear' --hypothesis-profile same $(ARGS)
+	@$(BIN)/python -m pytest -n $(LONG_WORKERS) --dist worksteal -m 'long and not dear' --hypothesis-profile same $(ARGS)
 
 test-all: test test-long ## run all tests, first the quick ones
 
