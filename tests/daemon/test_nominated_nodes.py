@@ -116,3 +116,47 @@ def test_a_pod_that_waits_for_its_volumes_is_nominated_until_it_is_bound_or_fail
         assert nominated(calm) == {}
 
     story(GANG, tell, cpus=(1,))
+
+
+def ending(calm: Calm, *names: str) -> None:
+    """Delete pods, which do not end: as their user, so that nobody waits for them as for victims."""
+    for name in names:
+        calm.server.stuck.add(name)
+        calm.server.delete_pod(name)
+
+
+def test_a_pod_that_takes_the_nomination_of_another_one_does_not_try_again_because_of_that() -> None:
+    """If it did, the other one would be nominated meanwhile, and both would go on like that in no time."""
+
+    async def tell(calm: Calm) -> None:
+        calm.pod("ends", millis=1000)
+        await calm.after(1)
+        ending(calm, "ends")
+        calm.pod("low", millis=500, priority=1)
+        await calm.after(1)
+        assert nominated(calm) == {"low": "n0"}
+        calm.pod("high", millis=500, priority=2)
+        await calm.after(1)
+        assert nominated(calm) == {"low": "n0", "high": "n0"}, "both fit there"
+        assert calm.told.tries["high"] == 1
+
+    story("score node.free.cpu\n", tell, cpus=(1,))
+
+
+def test_a_gang_that_takes_the_nominations_of_others_does_not_try_again_because_of_that() -> None:
+    async def tell(calm: Calm) -> None:
+        for number in range(3):
+            calm.pod(f"ends{number}", millis=1000)
+        await calm.after(1)
+        ending(calm, "ends0", "ends1", "ends2")
+        for number in range(3):
+            calm.pod(f"low{number}", millis=600, priority=1)
+        await calm.after(1)
+        assert len(set(nominated(calm).values())) == 3
+        for number in range(3):
+            calm.pod(f"high{number}", millis=400, priority=2, job="high", size="3")
+        await calm.after(5)
+        assert {"high0", "high1", "high2"} <= set(nominated(calm))
+        assert [calm.told.tries[f"high{number}"] for number in range(3)] == [1, 1, 1]
+
+    story(GANG, tell, cpus=(1, 1, 1))

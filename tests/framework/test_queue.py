@@ -88,6 +88,36 @@ def test_an_event_during_the_attempt_is_not_missed() -> None:
     assert queued.place is Place.BACKOFF
 
 
+@pytest.mark.parametrize(
+    ("before", "own", "after", "retries"),
+    [
+        (None, ClusterEvent.POD_DELETE, None, False),
+        (ClusterEvent.POD_DELETE, ClusterEvent.POD_DELETE, None, True),
+        (ClusterEvent.NODE_ADD, None, None, True),
+        (None, ClusterEvent.POD_DELETE, ClusterEvent.POD_DELETE, True),
+    ],
+)
+def test_of_the_events_during_its_attempt_a_pod_passes_over_those_of_its_own_changes(
+    before: ClusterEvent | None, own: ClusterEvent | None, after: ClusterEvent | None, retries: bool
+) -> None:
+    queue, ledger = SchedulingQueue(), Ledger()
+    queue.follow(ledger, lambda: 0.0)
+    queue.add(make_pod("a"), 0.0)
+    queued = queue.pop(0.0)
+    assert queued is not None
+    if before is not None:
+        ledger.note(before)
+    for _ in range(2):
+        with queue.own_change(queued):
+            if own is not None:
+                ledger.note(own)
+    if after is not None:
+        ledger.note(after)
+    queue.rejected(queued, FIT, 0.0, wakes=WAKES)
+
+    assert (queued.place is Place.BACKOFF) == retries
+
+
 def test_an_attempt_that_is_not_finished_keeps_its_turn_and_counts_once() -> None:
     queue = SchedulingQueue()
     queue.add(make_pod("a"), 0.0)

@@ -972,8 +972,9 @@ class Scheduler:
             decision = msgspec.structs.replace(decision, message=f"{decision.message} {far}.")
         decision = self.algorithm.with_new_nodes(queued, decision, requirements)
         self._report_decided(queued, decision, began, others=[rejection for _, rejection in others])
-        for member, rejection in others:  # not before: observers look at what the decision saw
-            self._nominate_preemptor(member, rejection.preemption)
+        with self.queue.own_change(queued):
+            for member, rejection in others:  # not before: observers look at what the decision saw
+                self._nominate_preemptor(member, rejection.preemption)
         # a pod that waits for long is retried many times and fails for the same reason
         level = logging.INFO if decision.message != queued.rejected_for else logging.DEBUG
         fields = {"pod": queued.pod.key, "why": decision.message}
@@ -1001,10 +1002,11 @@ class Scheduler:
 
     def _requeue_or_preempt(self, queued: QueuedPod, rejectors: frozenset[str], found: Preemption | None) -> None:
         node_name = nomination_after(found, queued.pod, self.cluster)
-        if node_name:
-            self.context.nominate(queued, node_name, together=self.algorithm.frame_with_gang(queued).together)
-        elif node_name is not None:
-            self.gated_pods.drop_nomination(queued)
+        with self.queue.own_change(queued):
+            if node_name:
+                self.context.nominate(queued, node_name, together=self.algorithm.frame_with_gang(queued).together)
+            elif node_name is not None:
+                self.gated_pods.drop_nomination(queued)
         if found is not None and found.victims:
             self.cluster.returning_evictors.note(
                 queued.pod, found.victims, self._clock(), reclaims=found.reclaims, sharing=found.sharing

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import count, islice
 from operator import attrgetter
 from typing import assert_never
@@ -419,6 +420,31 @@ class SchedulingQueue:
         else:
             self._unschedulable.add(queued, quota)
             self._keep_line(queued)
+
+    @contextmanager
+    def own_change(self, queued: QueuedPod) -> Iterator[None]:
+        """Change what the attempt of a pod says: neither it nor a member of its groups retries because of that.
+
+        A pod that takes the nomination of another one frees that one's room. It decided as if it were free: if it tried
+        again, and the other one is nominated meanwhile, both could go on like that for ever.
+        """
+        before = self._ledger.epoch
+        yield
+        if self._ledger.epoch == before or queued.place is not Place.IN_FLIGHT:
+            return
+        self._pass_over(queued, before)
+        for group in queued.groups:
+            for member in self.group(group).values():
+                if member is not queued and member.place is Place.IN_FLIGHT:
+                    self._pass_over(member, before)
+
+    def _pass_over(self, queued: QueuedPod, before: int) -> None:
+        """Have a pod in flight miss nothing by the events after an epoch; those before it still count."""
+        since = self._ledger.since(queued.began_at)
+        if since is not None:
+            earlier = since[: max(0, before - queued.began_at)]
+            queued.missed = tuple({*queued.missed, *earlier})
+            queued.began_at = self._ledger.epoch
 
     def wait(self, queued: QueuedPod) -> None:
         """Let a pod that has a node wait at Permit; events do not move it."""
