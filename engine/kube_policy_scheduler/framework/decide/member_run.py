@@ -88,10 +88,11 @@ class MemberRun:
         self._is_whole = ok is cache.ok
         self._ok = ok.copy()
         """`bool[nodes]`: where all filters passed at the beginning."""
-        totals = cache.maxima.totals(ALL_ROWS)
-        if not self._is_whole:
-            totals = np.where(ok, self._sum(totals), -np.inf)
-        self._maxima = BlockMaxima(totals, accelerator)
+        if self._is_whole:
+            self._maxima = cache.maxima.copy()
+        else:
+            totals = self._sum(cache.maxima.totals(ALL_ROWS))
+            self._maxima = BlockMaxima(np.where(ok, totals, -np.inf), accelerator)
         """`float64[nodes]`: what decides, -inf where a filter does not pass any more."""
         self._feasible = int(np.count_nonzero(ok))
         self._static = nodes.static_changes.end, nodes.image_changes.end

