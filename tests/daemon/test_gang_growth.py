@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from kube_policy_scheduler.framework.queue.queued_pod import QueuedPod
 from tests.daemon.gang_stage import GangStage, calls_of
 from tests.simulation.virtual_time import run
 
@@ -146,3 +147,26 @@ def test_the_message_of_a_gang_that_does_not_fit_stays_the_same() -> None:
                 assert not any("of 6" in text for text in texts)
 
     run(tell())
+
+
+def test_a_large_gang_is_let_in_by_its_plan_instead_of_asking_again_and_again_whether_it_is() -> None:
+    size, cycles = 1_000, 0
+
+    async def tell() -> None:
+        nonlocal cycles
+        stage = GangStage(nodes=size // 2, cpus=2)
+        schedule_one = stage.scheduler.schedule_one
+
+        def counted(queued: QueuedPod) -> None:
+            nonlocal cycles
+            cycles += 1
+            schedule_one(queued)
+
+        stage.scheduler.schedule_one = counted  # type: ignore[method-assign]
+        for number in range(size):
+            stage.pod(f"a{number}", job="a", size=size)
+        await asyncio.sleep(5)
+        assert stage.told.times["bound"] == size
+
+    run(tell())
+    assert cycles <= size + 40

@@ -545,13 +545,15 @@ class NodeTable:
         pods[row] = pods.item(row) + sign  # faster than `+=`
         self.dynamic_changes.note(row)
 
-    def hold_many(self, rows: NDArray[np.intp], kinds: NDArray[np.intp], demands: Sequence[PodRequests]) -> None:
-        """Count new pods, each on one of the rows; `demands[kinds[i]]` is what the pod on `rows[i]` requests."""
+    def hold_many(
+        self, rows: NDArray[np.intp], kinds: NDArray[np.intp], demands: Sequence[PodRequests], *, sign: int
+    ) -> None:
+        """Count pods (`sign` 1) or no longer (-1): `demands[kinds[i]]` is what the pod on `rows[i]` requests."""
         for resource, column in self._requested.items():
-            column.add_many(rows, kinds, [demand.requests.get(resource, 0) for demand in demands])
-        self._nonzero_cpu.add_many(rows, kinds, [demand.nonzero_cpu_millis for demand in demands])
-        self._nonzero_memory.add_many(rows, kinds, [demand.nonzero_memory_bytes for demand in demands])
-        np.add.at(self._pod_count, rows, 1)
+            column.add_many(rows, kinds, [demand.requests.get(resource, 0) for demand in demands], sign=sign)
+        self._nonzero_cpu.add_many(rows, kinds, [demand.nonzero_cpu_millis for demand in demands], sign=sign)
+        self._nonzero_memory.add_many(rows, kinds, [demand.nonzero_memory_bytes for demand in demands], sign=sign)
+        np.add.at(self._pod_count, rows, sign)
         self.dynamic_changes.note_many(list(dict.fromkeys(rows.tolist())))
 
     def hold_more(self, row: int, resource: str, amount: int) -> None:

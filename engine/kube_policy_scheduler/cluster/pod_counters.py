@@ -687,19 +687,53 @@ class PodCounters:
 
     def place_many(self, pods: Sequence[PodInfo], rows: Sequence[int]) -> None:
         """Count each pod on one of the rows: the same as `place` for each, but faster."""
-        simple: dict[PodTemplate, dict[int, int] | None] = {}
+        simple: dict[PodTemplate, dict[int, int]] = {}
         """The rows of templates whose pods nothing else counts."""
+        tallied = Tally[PodTemplate]()
         for pod, row in zip(pods, rows, strict=True):
             template = pod.template
             cells = simple.get(template)
             if cells is not None and not pod.terminating:
                 cells[row] = cells.get(row, 0) + 1
+                tallied[template] += 1
                 continue
             self.place(pod, row)
-            known = self._known(template)
-            follows = self._tallies.is_used or self._states is not None or self._followers
-            if not (known.counters or known.weighted or known.carries(template) or follows):
+            if self._is_simple(template):
                 simple[template] = self._placed[template]
+        self._count_in_groups(tallied, 1)
+
+    def displace_many(self, pods: Sequence[PodInfo], rows: Sequence[int]) -> None:
+        """Count each pod on one of the rows no longer: the same as `displace` for each, but faster."""
+        simple: dict[PodTemplate, dict[int, int]] = {}
+        tallied = Tally[PodTemplate]()
+        for pod, row in zip(pods, rows, strict=True):
+            template = pod.template
+            cells = simple.get(template)
+            if cells is not None and not pod.terminating:
+                left = cells[row] - 1
+                if left or len(cells) > 1:  # else it is the last one
+                    if left:
+                        cells[row] = left
+                    else:
+                        del cells[row]
+                    tallied[template] += 1
+                    continue
+            self.displace(pod, row)
+            simple.pop(template, None)
+            if template in self._placed and self._is_simple(template):
+                simple[template] = self._placed[template]
+        self._count_in_groups(tallied, -1)
+
+    def _is_simple(self, template: PodTemplate) -> bool:
+        """Return whether of the pods of a template, one of which was just counted, only rows and groups are counted."""
+        known = self._known(template)
+        follows = self._states is not None or self._followers or self._seen is not None
+        return not (known.counters or known.weighted or known.carries(template) or follows)
+
+    def _count_in_groups(self, number: Mapping[PodTemplate, int], step: int) -> None:
+        if self._tallies.is_used:
+            for template, pods in number.items():
+                self._tallies.update(template, step * pods)
 
     def displace(self, pod: PodInfo, row: int) -> None:
         """Count a pod no longer."""

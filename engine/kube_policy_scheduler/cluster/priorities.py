@@ -55,16 +55,20 @@ class PriorityTable:
         rows: NDArray[np.intp],
         kinds: NDArray[np.intp],
         requests: Sequence[Sequence[tuple[str, int]]],
+        step: int,
     ) -> None:
-        """Count new pods of one priority: `requests[kinds[i]]` are those of the pod on `rows[i]`."""
+        """Count pods of one priority (`step` 1) or no longer (-1); `requests[kinds[i]]`: of the one on `rows[i]`."""
         self._sums.clear()
         level = self._levels.get(priority)
         if level is None:
             level = self._levels[priority] = _Level()
         if (most := int(rows.max())) >= self._capacity:
             self._grow(most + 1)
-        level.update_many(rows, kinds, requests)
-        level.fit(self._capacity)
+        level.update_many(rows, kinds, requests, step)
+        if not level.pods:
+            del self._levels[priority]
+        else:
+            level.fit(self._capacity)
 
     def add(self, priority: int, row: int, resource: str, amount: int) -> None:
         """Count more of a resource for a pod that is counted."""
@@ -164,19 +168,19 @@ class _Level:
                     column[row] = _wrapped(total)
 
     def update_many(
-        self, rows: NDArray[np.intp], kinds: NDArray[np.intp], requests: Sequence[Sequence[tuple[str, int]]]
+        self, rows: NDArray[np.intp], kinds: NDArray[np.intp], requests: Sequence[Sequence[tuple[str, int]]], step: int
     ) -> None:
         if self._columns is None:
             for row, kind in zip(rows.tolist(), kinds.tolist(), strict=True):
-                self.update(row, requests[kind], 1)
+                self.update(row, requests[kind], step)
             return
-        self.pods += len(rows)
-        np.add.at(self._columns["pods"], rows, 1)
+        self.pods += step * len(rows)
+        np.add.at(self._columns["pods"], rows, step)
         tables: dict[str, _IntArray] = {}
         for kind, each in enumerate(requests):
             for resource, amount in each:
                 if resource != "pods":
-                    tables.setdefault(resource, np.zeros(len(requests), np.int64))[kind] = _wrapped(amount)
+                    tables.setdefault(resource, np.zeros(len(requests), np.int64))[kind] = _wrapped(step * amount)
         for resource, table in tables.items():
             amounts = table[kinds]
             if not amounts.any():

@@ -23,8 +23,6 @@ class Unfinished(Enum):
 
 
 UNFINISHED = Unfinished.UNFINISHED
-ENDS_TURN = 2**62
-"""The work reported by a step that must be the last one of its turn."""
 
 _MOST_UNDER_WAY = 16
 

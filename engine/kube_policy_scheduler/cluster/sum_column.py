@@ -37,15 +37,17 @@ class SumColumn:
             total = most if total > 0 else -most
         self.whole[row] = total
 
-    def add_many(self, rows: _Rows, kinds: _Rows, amounts: list[int]) -> None:
-        """Add `amounts[kinds[i]]` to `rows[i]` for each i; several rows may be the same."""
+    def add_many(self, rows: _Rows, kinds: _Rows, amounts: list[int], *, sign: int) -> None:
+        """Add `amounts[kinds[i]]` to `rows[i]` for each i (`sign` 1), or subtract it (-1); rows may be the same."""
         if not any(amounts):
             return
-        if self._beyond or min(amounts) < 0 or int(self.whole[rows].max()) + max(amounts) * len(rows) > self._most:
+        most = max(amounts) * len(rows)
+        may_pass = most > self._most or int(self.whole[rows].max()) + most > self._most
+        if self._beyond or min(amounts) < 0 or may_pass:
             for row, kind in zip(rows.tolist(), kinds.tolist(), strict=True):
-                self.add(row, amounts[kind])
+                self.add(row, sign * amounts[kind])
         else:
-            np.add.at(self.whole, rows, np.array(amounts, np.int64)[kinds])
+            np.add.at(self.whole, rows, np.array([sign * amount for amount in amounts], np.int64)[kinds])
 
     def beyond(self) -> list[int]:
         """Return the rows whose sum differs from the shown value."""

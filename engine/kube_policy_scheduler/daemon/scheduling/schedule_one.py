@@ -454,7 +454,8 @@ class Scheduler:
         ):
             raise OutOfTurn
         requirements = membership.requirements
-        most = WORK_IN_A_TURN if queued.unfinished < self._most_turns() else inf
+        is_too_late = queued.unfinished >= SPARE_TURNS and queued.unfinished >= self._most_turns()
+        most = inf if is_too_late else WORK_IN_A_TURN
         found: tuple[Decision, Sequence[tuple[QueuedPod, Decision]]] | Decision | Unfinished
         if requirements:
             found = in_turn(self.waiting_pods.deciding(queued, requirements), most=most)
@@ -601,7 +602,7 @@ class Scheduler:
         self._requeue_or_preempt(queued, decision.rejectors, found)
 
     def _most_turns(self) -> int:
-        work = VERDICT_WORK * (len(self.cluster.pods) + self.cluster.nodes.size)
+        work = VERDICT_WORK * (len(self.cluster.pods) + self.cluster.nodes.size + len(self.queue))
         return work // WORK_IN_A_TURN + SPARE_TURNS
 
     def assume(

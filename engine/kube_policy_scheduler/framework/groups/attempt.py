@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
+from itertools import groupby, islice
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -35,9 +35,11 @@ enough for a few hundred members that each must search for victims on 5,000 node
 """
 MOVE_WORK = 12
 """To place a pod on the columns, or to displace it, see `trials.NODE_WORK`: 10 to 17 µs, or 35 on a slow machine."""
-REPEATED_WORK = 8
+MOVE_TOGETHER_WORK = 2
+"""The same for each of very many: 1 to 3 µs, or up to 10 with an affinity."""
+REPEATED_WORK = 2
 """That a turn does more for each change that it repeats: without it, all turns of a gang together would take as the
-square of its members. A gang of 5,000 takes 8 turns, the longest 0.09 s, in place of 35."""
+square of its members. A gang of 5,000 takes 16 turns, the longest 0.06 s, in place of 35."""
 LIST_WORK = 16
 """To list evictions on a node without the columns, see `trials.NODE_WORK`."""
 _FEW = 8
@@ -501,9 +503,8 @@ class Attempt:
     def _show(self, number: int) -> None:
         """Have the columns show so many changes."""
         again = self._changes[self._shown : min(number, self._seen)]
-        for change in again:
-            self._do(change)
         if again:
+            self._do_all(again)
             self._algorithm.cycle.pass_over_changes()
         for change in self._changes[max(self._shown, self._seen) : number]:
             self._do(change)
@@ -515,8 +516,7 @@ class Attempt:
     def _hide(self, mark: int) -> None:
         """Have the columns show this many changes at most."""
         if self._shown > mark:
-            for change in reversed(self._changes[mark : self._shown]):
-                self._take_back(change)
+            self._take_all_back(self._changes[mark : self._shown])
             self._shown = mark
             self._rejected.clear()
             self._count_hidden()
@@ -524,6 +524,35 @@ class Attempt:
     def _count_hidden(self) -> None:
         hidden = (change.placed for change in self._changes[self._shown :])
         self._hidden = Counter(group for member in hidden if member is not None for group in member.groups)
+
+    def _do_all(self, changes: Sequence[_Change]) -> None:
+        """Do changes in order: the same as `_do` for each, but faster."""
+        for are_plain, some in groupby(changes, self._is_plain):
+            if not are_plain:
+                for change in some:
+                    self._do(change)
+                continue
+            placed = list(some)
+            self._algorithm.moves += len(placed)
+            self._cluster.place_all([change.pod for change in placed], [change.node_name for change in placed])
+
+    def _take_all_back(self, changes: Sequence[_Change]) -> None:
+        """Take changes back, the last one first: the same as `_take_back` for each, but faster."""
+        for are_plain, some in groupby(reversed(changes), self._is_plain):
+            if not are_plain:
+                for change in some:
+                    self._take_back(change)
+                continue
+            placed = [change.pod.uid for change in some]
+            self._algorithm.moves += len(placed)
+            self._algorithm.work += MOVE_TOGETHER_WORK * len(placed)
+            self._cluster.displace_all(placed)
+
+    def _is_plain(self, change: _Change) -> bool:
+        """Return whether a pod is placed without devices."""
+        if change.placed is None or change.reserved is not None or has_claims(change.pod.template, self._cluster):
+            return False
+        return change.decision is None or not change.decision.devices
 
     def _do(self, change: _Change) -> None:
         pod, cluster = change.pod, self._cluster

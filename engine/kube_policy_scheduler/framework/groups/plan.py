@@ -23,7 +23,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quotas.quota_usage import Amounts, Quota, QuotaRejection, QuotaUsage
 from kube_policy_scheduler.cluster.search_work import search_work
 from kube_policy_scheduler.cluster.signals import Signals
-from kube_policy_scheduler.cluster.steps import ENDS_TURN, now
+from kube_policy_scheduler.cluster.steps import now
 from kube_policy_scheduler.framework.decide.algorithm import ScheduleAlgorithm
 from kube_policy_scheduler.framework.decide.cycle import Decision
 from kube_policy_scheduler.framework.decide.gang_domains import Domain, DomainCounts, Shortfall, Where
@@ -50,7 +50,7 @@ from kube_policy_scheduler.framework.preempt.reclaim import (
     reclaim,
 )
 from kube_policy_scheduler.framework.preempt.trials import WORK_SECONDS
-from kube_policy_scheduler.framework.queue.scheduling_queue import QueuedPod, SchedulingQueue
+from kube_policy_scheduler.framework.queue.scheduling_queue import ASKED_AT_ONCE, QueuedPod, SchedulingQueue
 from kube_policy_scheduler.framework.quota import QUOTA, quota_message, rejection
 from kube_policy_scheduler.times import Steady
 
@@ -61,6 +61,8 @@ MOST_DOMAINS_TRIED = 8
 _MOST_ASKED = 4
 """Members that complete a gang, for which `reclaim` is tried in one attempt."""
 _MOST_UNDER_WAY = 8
+_LET_IN_WORK = 4 * ASKED_AT_ONCE
+"""To let members in once, see `trials.NODE_WORK`: 4 to 8 µs each."""
 _MOST_RESTARTS = 8
 """A plan that changes in the cluster set back so often is finished in one turn."""
 
@@ -154,8 +156,8 @@ class Planner:
         """
         incomplete = tuple(filter(self.members.lacks, requirements))
         while self._queue.is_letting_in(outermost_first(incomplete)[0].group):
-            yield ENDS_TURN
             self._queue.ask_again()
+            yield _LET_IN_WORK
         found: Plan | Shortfall | None = self._over_quota(queued, requirements)
         if found is None:
             found = yield from self._plan_within_quota(queued, requirements, incomplete)

@@ -55,7 +55,8 @@ class BlockMaxima(Measured):
     def copy(self) -> BlockMaxima:
         """Return the same totals in columns of their own: a quarter of the time to find all maxima again."""
         result = copy(self)
-        result._totals, result._maxima, result._counts = map(np.copy, self.columns())
+        totals, maxima, counts = self.columns()
+        result._totals, result._maxima, result._counts = totals.copy(), maxima.copy(), counts.copy()
         result._stale = set()
         return result
 

@@ -220,7 +220,7 @@ class SchedulingQueue:
 
     def is_letting_in(self, group: Group) -> bool:
         """Return whether members of a group are still to be checked again, so that not all of it can be decided yet."""
-        return bool(self._ask_again) and any(uid in self._ask_again for uid in self._groups.members(group))
+        return not self._ask_again.keys().isdisjoint(self._groups.members(group).keys())
 
     def group(self, group: Group) -> Mapping[str, QueuedPod]:
         """Return the pending pods of a group by uid, without those gated for a reason of their own."""
