@@ -273,12 +273,14 @@ class Cluster:
 
         devices: which of the node's it gets, by resource; else those that it had, or that its annotation names.
         """
-        before = self.node_of(pod.uid) if pod.uid in self.pods else None
-        self._place(pod, node_name, devices=devices)
+        before = self._place(pod, node_name, devices=devices)
         self.ledger.note(ClusterEvent.TAKEN if before is None else _moved(before, node_name))
 
-    def _place(self, pod: PodInfo, node_name: str, *, devices: Mapping[str, Chosen] | None = None) -> None:
+    def _place(self, pod: PodInfo, node_name: str, *, devices: Mapping[str, Chosen] | None = None) -> str | None:
+        """Count a pod on a node; return the name of the one where it counted before, None if it did not."""
+        before = None
         if pod.uid in self.pods:
+            before = self.node_of(pod.uid)
             self._displace(pod.uid)
         if devices:
             self.devices.want(pod.uid, devices)
@@ -299,6 +301,7 @@ class Cluster:
             self._dry_run.append(DryRunChange(pod, node_name, 1))
         if self.workload.learns and not self.dry_run_changes:
             self.workload.saw(pod.template, 1)
+        return before
 
     def place_many(self, pods: Sequence[PodInfo]) -> None:
         """Count pods that are not known yet on the nodes that they name: the same as `place` for each, but faster.
@@ -464,9 +467,8 @@ class Cluster:
             now: the time.
             devices: see `place`.
         """
-        before = self.node_of(pod.uid) if pod.uid in self.pods else None
         kept = self._end_nomination(pod.uid) if self._nominated_to else None
-        self._place(pod, node_name, devices=devices)
+        before = self._place(pod, node_name, devices=devices)
         self.assumed[pod.uid] = node_name
         self.assumed.since.setdefault(pod.uid, now)
         if before is None and (evictors := self.returning_evictors).knows_any:
