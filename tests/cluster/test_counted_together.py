@@ -124,9 +124,14 @@ def _by_app(template: PodTemplate) -> str | None:
     st.lists(EVENT, max_size=4),
     st.sets(st.integers(0, 40), min_size=FEWEST),
     st.booleans(),
+    st.booleans(),
 )
 def test_pods_placed_and_displaced_together_elsewhere_count_as_one_by_one(
-    cases: list[tuple[dict[str, Any], str]], before: list[dict[str, Any]], gone: set[int], in_groups: bool
+    cases: list[tuple[dict[str, Any], str]],
+    before: list[dict[str, Any]],
+    gone: set[int],
+    in_groups: bool,
+    is_known: bool,
 ) -> None:
     together, apart = _cluster(), _cluster()
     infos = []
@@ -137,6 +142,8 @@ def test_pods_placed_and_displaced_together_elsewhere_count_as_one_by_one(
         infos.append([cluster.templates.pod(_pod(f"u{n}", case)) for n, (case, _) in enumerate(cases)])
         if in_groups:
             cluster.counters.group_size(_by_app, "x")
+        if is_known:
+            cluster.place(infos[-1][0], "c")
     names = [name for _, name in cases]
 
     def all_is_the_same() -> None:

@@ -430,12 +430,10 @@ class SchedulingQueue:
         """
         before = self._ledger.epoch
         yield
-        if self._ledger.epoch == before or queued.place is not Place.IN_FLIGHT:
-            return
-        self._pass_over(queued, before)
-        for group in queued.groups:
-            for member in self.group(group).values():
-                if member is not queued and member.place is Place.IN_FLIGHT:
+        if self._ledger.epoch != before:
+            together = (member for group in queued.groups for member in self.group(group).values())
+            for member in {id(member): member for member in (queued, *together)}.values():
+                if member.state is PodState.IN_CYCLE:
                     self._pass_over(member, before)
 
     def _pass_over(self, queued: QueuedPod, before: int) -> None:
