@@ -78,6 +78,7 @@ def _state(cluster: Cluster) -> dict[str, Any]:
             for priority in (-5, 0, 1, 2_000)
             for name in (*resources, "pods")
         },
+        "below": {priority: cluster.priorities.has_below(priority) for priority in (-5, 0, 1, 2_000)},
         "held": {name: cluster.held_from(0, name).tolist() for name in resources},
         "placed": {
             leaving: sorted(
@@ -86,7 +87,7 @@ def _state(cluster: Cluster) -> dict[str, Any]:
             )
             for leaving in (False, True)
         },
-        "pods": {name: sorted(cluster.pods_on(name)) for name in NODES},
+        "pods": {name: sorted(there) for name, there in cluster.on_node.items()},
         "nodes": {uid: cluster.node_of(uid) for uid in cluster.pods},
         "claims": {key: sorted(users) for key, users in cluster.claim_users.items()},
         "unknown": sorted(cluster.on_unknown_nodes),
@@ -148,6 +149,7 @@ def test_pods_placed_and_displaced_together_elsewhere_count_as_one_by_one(
 
     def all_is_the_same() -> None:
         assert _state(together) == _state(apart)
+        assert [together.node_of(pod.uid) for pod in infos[0]] == [apart.node_of(pod.uid) for pod in infos[1]]
         for app in ("x", "y"):
             sizes = [cluster.counters.group_size(_by_app, app) for cluster in (together, apart) if in_groups]
             assert len(set(sizes)) <= 1

@@ -54,6 +54,33 @@ def test_after_any_changes_the_highest_and_its_rows_are_those_of_the_totals(
             assert (tied.rows().tolist(), len(tied)) == (expected.tolist(), len(expected))
 
 
+_WRITES = st.lists(st.tuples(st.integers(0, 399), st.integers(-1, 3)), max_size=20)
+
+
+@given(size=st.integers(1, 400), before=_WRITES, to_copy=_WRITES, to_first=_WRITES)
+def test_a_copy_and_what_it_was_made_of_change_apart(
+    size: int, before: list[tuple[int, int]], to_copy: list[tuple[int, int]], to_first: list[tuple[int, int]]
+) -> None:
+    totals = np.arange(size) % 3.0
+    first = BlockMaxima(totals.copy())
+
+    def write(maxima: BlockMaxima, expected: NDArray[np.float64], writes: list[tuple[int, int]]) -> None:
+        for row, total in writes:
+            expected[row % size] = -np.inf if total < 0 else float(total)
+            maxima.write_one(row % size, expected[row % size])
+
+    write(first, totals, before)
+    other, others = first.copy(), totals.copy()
+    write(other, others, to_copy)
+    write(first, totals, to_first)
+    for maxima, expected in ((first, totals), (other, others)):
+        assert np.array_equal(maxima.totals(ALL_ROWS), expected)
+        assert maxima.highest == expected.max()
+        if expected.max() > -np.inf:
+            assert maxima.best().rows().tolist() == np.flatnonzero(expected == expected.max()).tolist()
+            assert len(maxima.best()) == np.count_nonzero(expected == expected.max())
+
+
 @settings(max_examples=60)
 @given(
     size=st.integers(1, 300),

@@ -719,7 +719,6 @@ class PodCounters:
                     tallied[template] += 1
                     continue
             self.displace(pod, row)
-            simple.pop(template, None)
             if template in self._placed and self._is_simple(template):
                 simple[template] = self._placed[template]
         self._count_in_groups(tallied, -1)
