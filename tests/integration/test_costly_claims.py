@@ -8,7 +8,8 @@ from tests.integration.conftest import StartScheduler
 from tests.integration.devices import DRIVER, claim, claim_pod, device_class
 from tests.integration.objects import Json, node, pod
 
-NODES, PARTITIONS = 20, 40
+NODES, PARTITIONS, OTHERS = 400, 40, 3
+"""To search all nodes takes some tenths of a second, to bind the others some hundredths."""
 _VERSION = "resource.k8s.io/v1"
 
 
@@ -43,10 +44,10 @@ def test_others_are_bound_while_a_search_goes_on(cluster: Cluster, scheduler: St
     for name in names:
         for each in partitioned(name):
             cluster.api.create("resourceslices", each)
-    process = scheduler().start_ready()
     cluster.api.create("resourceclaims", claim("dear", count=16))
-    others = [f"other{number}" for number in range(5)]
+    others = [f"other{number}" for number in range(OTHERS)]
     cluster.add_pods(claim_pod("dear"), *map(pod, others))
+    process = scheduler().start_ready()  # by now the others are there: the search takes less than to create them
     cluster.wait_bound(*others)
     assert process.get("/livez")[0] == 200
     assert eventually(lambda: cluster.condition("dear"))["status"] == "False"
