@@ -71,6 +71,8 @@ logger = logging.getLogger(__name__)
 
 WORK_IN_A_TURN = 3_000
 """Of a search for victims before other work gets its turn, in units of 2 µs (see `trials.NODE_WORK`)."""
+TIMES_FOR_A_GANG = 2
+"""So much more of a plan for a gang: each of its turns also repeats what the earlier ones have placed."""
 SPARE_TURNS = 10
 """After the turns that it takes to ask about every pod: a search that changes set back for this long is finished in
 one turn."""
@@ -455,7 +457,7 @@ class Scheduler:
             raise OutOfTurn
         requirements = membership.requirements
         is_too_late = queued.unfinished >= SPARE_TURNS and queued.unfinished >= self._most_turns()
-        most = inf if is_too_late else WORK_IN_A_TURN
+        most = inf if is_too_late else WORK_IN_A_TURN * (TIMES_FOR_A_GANG if requirements else 1)
         found: tuple[Decision, Sequence[tuple[QueuedPod, Decision]]] | Decision | Unfinished
         if requirements:
             found = in_turn(self.waiting_pods.deciding(queued, requirements), most=most)
