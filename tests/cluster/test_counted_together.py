@@ -11,13 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.cluster import FEWEST_TOGETHER, Cluster
 from kube_policy_scheduler.cluster.images import ImageTable
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate, Templates
 
 NODES = ("a", "b", "c", "gone")
-FEWEST = 16
-"""From so many on, pods are counted together."""
 AMOUNTS = ("0", "100m", "1", "3Gi", "8Ei", str(2**63 - 1))
 EVENT = st.fixed_dictionaries(
     {
@@ -94,7 +92,7 @@ def _state(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-@given(st.lists(EVENT, min_size=FEWEST, max_size=90), st.lists(EVENT, max_size=4))
+@given(st.lists(EVENT, min_size=FEWEST_TOGETHER, max_size=90), st.lists(EVENT, max_size=4))
 def test_pods_placed_together_count_as_one_by_one(cases: list[dict[str, Any]], before: list[dict[str, Any]]) -> None:
     together, apart = _cluster(), _cluster()
     for cluster in (together, apart):
@@ -121,9 +119,9 @@ def _by_app(template: PodTemplate) -> str | None:
 
 
 @given(
-    st.lists(st.tuples(EVENT, st.sampled_from(NODES)), min_size=FEWEST, max_size=90),
+    st.lists(st.tuples(EVENT, st.sampled_from(NODES)), min_size=FEWEST_TOGETHER, max_size=90),
     st.lists(EVENT, max_size=4),
-    st.sets(st.integers(0, 40), min_size=FEWEST),
+    st.sets(st.integers(0, 40), min_size=FEWEST_TOGETHER),
     st.booleans(),
     st.booleans(),
 )
@@ -154,12 +152,12 @@ def test_pods_placed_and_displaced_together_elsewhere_count_as_one_by_one(
             sizes = [cluster.counters.group_size(_by_app, app) for cluster in (together, apart) if in_groups]
             assert len(set(sizes)) <= 1
 
-    together.place_all(infos[0], names)
+    together.place_together(infos[0], names)
     for info, name in zip(infos[1], names, strict=True):
         apart.place(info, name)
     all_is_the_same()
     uids = [f"u{number}" for number in range(len(cases)) if number in gone]
-    together.displace_all(uids)
+    together.displace_together(uids)
     for uid in uids:
         apart.displace(uid)
     all_is_the_same()

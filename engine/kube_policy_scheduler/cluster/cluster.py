@@ -62,8 +62,8 @@ class DryRunChange(NamedTuple):
     """1 for a pod that was placed, -1 for one that was displaced."""
 
 
-_FEWEST_TOGETHER = 16
-"""Fewer pods are counted faster one by one."""
+FEWEST_TOGETHER = 16
+"""Fewer pods are counted one by one, which is faster then."""
 
 
 class _Change(Enum):
@@ -312,7 +312,7 @@ class Cluster:
         if pods:
             self.ledger.note(ClusterEvent.POD_ADD)
 
-    def place_all(self, pods: Sequence[PodInfo], names: Sequence[str]) -> None:
+    def place_together(self, pods: Sequence[PodInfo], names: Sequence[str]) -> None:
         """Count pods on nodes: the same as `place` for each, but faster for those that are not known yet.
 
         names: of their nodes.
@@ -326,7 +326,7 @@ class Cluster:
         if pods:
             self.ledger.note(ClusterEvent.TAKEN)
 
-    def displace_all(self, uids: Sequence[str]) -> None:
+    def displace_together(self, uids: Sequence[str]) -> None:
         """Stop counting pods, all of which count: the same as `displace` for each, but faster."""
         pods = list(map(self.pods.__getitem__, uids))
         names = [self._elsewhere.get(pod.uid, pod.node_name) for pod in pods]
@@ -346,7 +346,9 @@ class Cluster:
                 del there[uid]
                 if not there:
                     del on_node[name]
-            self._count_all([pods[number] for number in together], [rows[names[number]] for number in together], -1)
+            self._count_together(
+                [pods[number] for number in together], [rows[names[number]] for number in together], -1
+            )
         if pods:
             self.ledger.note(ClusterEvent.POD_DELETE)
 
@@ -361,14 +363,14 @@ class Cluster:
         self._enter(pods[at:], names[at:], uids[at:])
         counted = [pods[number] for number in together] if apart else pods
         if counted:
-            self._count_all(counted, [rows[names[number]] for number in together], 1)
+            self._count_together(counted, [rows[names[number]] for number in together], 1)
 
     def _sorted_out(self, pods: Sequence[PodInfo], names: Sequence[str]) -> tuple[Sequence[int], Sequence[int]]:
         """Return the places of the pods that `_count_many` counts, and of those that only `_count` does.
 
         names: of their nodes.
         """
-        if self._dry_run is not None or len(pods) < _FEWEST_TOGETHER:
+        if self._dry_run is not None or len(pods) < FEWEST_TOGETHER:
             return (), range(len(pods))
         templates, rows = [pod.template for pod in pods], self.nodes.rows
         with_ports = {template for template in set(templates) if host_ports(template)}
@@ -379,8 +381,8 @@ class Cluster:
         ]
         return sorted(set(range(len(pods))).difference(apart)) if apart else range(len(pods)), apart
 
-    def _count_all(self, pods: Sequence[PodInfo], rows: Sequence[int], step: int) -> None:
-        """Count pods that are in none of the ways different from others (`step` 1), or no longer (-1)."""
+    def _count_together(self, pods: Sequence[PodInfo], rows: Sequence[int], step: int) -> None:
+        """Count pods on rows as `_count_many`, which needs to be told which of them request the same."""
         asked = [pod.demand for pod in pods]
         ids = list(map(id, asked))
         by_id = dict(zip(ids, asked, strict=True))  # most are of few workloads

@@ -41,9 +41,7 @@ class SumColumn:
         """Add `amounts[kinds[i]]` to `rows[i]` for each i (`sign` 1), or subtract it (-1); rows may be the same."""
         if not any(amounts):
             return
-        most = max(amounts) * len(rows)
-        may_pass = most > self._most or int(self.whole[rows].max()) + most > self._most
-        if self._beyond or min(amounts) < 0 or may_pass:
+        if self._beyond or min(amounts) < 0 or int(self.whole[rows].max()) + max(amounts) * len(rows) > self._most:
             for row, kind in zip(rows.tolist(), kinds.tolist(), strict=True):
                 self.add(row, sign * amounts[kind])
         else:

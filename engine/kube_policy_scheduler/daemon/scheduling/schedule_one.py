@@ -456,8 +456,8 @@ class Scheduler:
         ):
             raise OutOfTurn
         requirements = membership.requirements
-        is_too_late = queued.unfinished >= SPARE_TURNS and queued.unfinished >= self._most_turns()
-        most = inf if is_too_late else WORK_IN_A_TURN * (TIMES_FOR_A_GANG if requirements else 1)
+        is_last_turn = queued.unfinished >= SPARE_TURNS and queued.unfinished >= self._most_turns()
+        most = inf if is_last_turn else WORK_IN_A_TURN * (TIMES_FOR_A_GANG if requirements else 1)
         found: tuple[Decision, Sequence[tuple[QueuedPod, Decision]]] | Decision | Unfinished
         if requirements:
             found = in_turn(self.waiting_pods.deciding(queued, requirements), most=most)

@@ -88,11 +88,9 @@ class MemberRun:
         self._is_whole = ok is cache.ok
         self._ok = ok.copy()
         """`bool[nodes]`: where all filters passed at the beginning."""
-        if self._is_whole:
-            self._maxima = cache.maxima.copy()
-        else:
-            totals = self._sum(cache.maxima.totals(ALL_ROWS))
-            self._maxima = BlockMaxima(np.where(ok, totals, -np.inf), accelerator)
+        kept = cache.maxima
+        some = None if self._is_whole else np.where(ok, self._sum(kept.totals(ALL_ROWS)), -np.inf)
+        self._maxima = kept.copy() if some is None else BlockMaxima(some, accelerator)
         """`float64[nodes]`: what decides, -inf where a filter does not pass any more."""
         self._feasible = int(np.count_nonzero(ok))
         self._static = nodes.static_changes.end, nodes.image_changes.end

@@ -423,10 +423,10 @@ class SchedulingQueue:
 
     @contextmanager
     def own_change(self, queued: QueuedPod) -> Iterator[None]:
-        """Change what the attempt of a pod says: neither it nor a member of its groups retries because of that.
+        """What changes within follows from the attempt of a pod: it, and members of its groups, miss nothing by that.
 
-        A pod that takes the nomination of another one frees that one's room. It decided as if it were free: if it tried
-        again, and the other one is nominated meanwhile, both could go on like that for ever.
+        A pod that takes the nomination of another one frees that one's room. It was decided as if that were free: if it
+        tried again, and the other one were nominated meanwhile, both would go on like that for ever.
         """
         before = self._ledger.epoch
         yield
